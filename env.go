@@ -2,7 +2,9 @@ package tenure
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"net/url"
@@ -10,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -98,6 +101,8 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	REDIS_HOST, REDIS_PORT, REDIS_USERNAME, REDIS_DB, REDIS_TLS
 //	                    in place of REDIS_URL; the port is 6379 unless it is set
 //	REDIS_PASSWORD      of either
+//	REDIS_PASSWORD_FILE in place of REDIS_PASSWORD: a file with it, such as a mounted secret, read
+//	                    anew for each connection
 //	REDIS_CERT_FILE, REDIS_KEY_FILE
 //	                    files in PEM with the client certificate, and its key, for a Redis with TLS
 //	                    that asks for one. They are read anew for each connection
@@ -314,7 +319,7 @@ func (e *environment) address() string {
 
 // redis reads where Redis is. It returns nil if none is named, or if something is wrong.
 func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
-	address, password := e.text("REDIS_URL"), e.text("REDIS_PASSWORD")
+	address := e.text("REDIS_URL")
 	cluster := e.flag("REDIS_CLUSTER")
 	parts := []string{"REDIS_HOST", "REDIS_PORT", "REDIS_USERNAME", "REDIS_DB", "REDIS_TLS"}
 	switch {
@@ -323,7 +328,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 			return nil
 		}
 	case address == "":
-		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_CLUSTER", "REDIS_CERT_FILE", "REDIS_KEY_FILE") {
+		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_PASSWORD_FILE", "REDIS_CLUSTER", "REDIS_CERT_FILE", "REDIS_KEY_FILE") {
 			if e.text(name) != "" {
 				e.refuse(e.prefix+name, hidden, "is set, but neither %sREDIS_URL nor %sREDIS_HOST", e.prefix, e.prefix)
 			}
@@ -357,20 +362,62 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		return nil
 	}
 	certificate, ok := e.certificate(parsed.Scheme == "rediss")
-	if !ok {
+	password, inFile, fine := e.password()
+	if !ok || !fine {
 		return nil
 	}
 	wait := orDefault(ttl, 30*time.Second) / 10
 	if parsed.Query().Has("read_timeout") {
 		wait = 0
 	}
-	client, err := newClient(parsed, address, cluster, password, wait, certificate)
+	client, err := newClient(parsed, address, cluster, password, inFile, wait, certificate)
 	if err != nil || strings.Contains(address, "#") { // a part of a password that was not escaped may stand in its text, or be the host
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must be redis://, rediss:// or unix://, a number as the database, and query parameters that go-redis "+
 			"knows; characters of the password that mean something in a URL must be escaped, or the password be in %sREDIS_PASSWORD", e.prefix)
 		return nil
 	}
 	return client
+}
+
+// password finds the password that stands in no URL: a text, or what returns what a file has; false:
+// something is wrong with it.
+func (e *environment) password() (text string, inFile func() string, ok bool) {
+	text, file := e.text("REDIS_PASSWORD"), e.text("REDIS_PASSWORD_FILE")
+	switch {
+	case file == "":
+		return text, nil, true
+	case text != "":
+		e.refuseVariable("REDIS_PASSWORD_FILE", "must not be set beside %sREDIS_PASSWORD", e.prefix)
+		return "", nil, false
+	}
+	inFile, err := readPassword(file)
+	if err != nil {
+		e.refuseVariable("REDIS_PASSWORD_FILE", "must be a file with the password: %v", err)
+	}
+	return "", inFile, err == nil
+}
+
+// readPassword reads the file with a password, without the end of its line: at once, and whenever
+// the function is called, since passwords are replaced while a program runs. While the file cannot
+// be read, or is empty, the last password counts.
+func readPassword(file string) (func() string, error) {
+	var last atomic.Pointer[string]
+	read := func() error {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		password := strings.TrimRight(string(text), "\r\n")
+		if password == "" {
+			return errors.New("it is empty")
+		}
+		last.Store(&password)
+		return nil
+	}
+	return func() string {
+		_ = read()
+		return *last.Load()
+	}, read()
 }
 
 // certificate finds the client certificate that a server with TLS may ask for; false: something is
@@ -450,8 +497,11 @@ func isHost(text string) bool {
 const dialTimeout = time.Second
 
 // newClient reads a URL with the parser that fits, and returns what makes the client.
-func newClient(u *url.URL, address string, cluster bool, password string, wait time.Duration, certificate clientCertificate) (func() redis.UniversalClient, error) {
-	set := func(timeout *time.Duration, bounded *bool, secret *string, config *tls.Config) {
+func newClient(
+	u *url.URL, address string, cluster bool, password string, inFile func() string, wait time.Duration, certificate clientCertificate,
+) (func() redis.UniversalClient, error) {
+	type credentials = func(context.Context) (user, password string, err error)
+	set := func(timeout *time.Duration, bounded *bool, user, secret *string, anew *credentials, config *tls.Config) {
 		*bounded = true
 		if config != nil {
 			config.GetClientCertificate = certificate
@@ -461,6 +511,9 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		}
 		if password != "" {
 			*secret = password
+		}
+		if inFile != nil {
+			*anew = func(context.Context) (string, string, error) { return *user, inFile(), nil }
 		}
 	}
 	once := func(opts any) { // by default a silent server is dialed five times before another one is asked
@@ -474,7 +527,7 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		if err != nil {
 			return nil, err
 		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProviderContext, opts.TLSConfig)
 		once(opts)
 		opts.DialTimeout = cmp.Or(opts.DialTimeout, dialTimeout)
 		opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
@@ -484,7 +537,7 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 		if err != nil {
 			return nil, err
 		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProviderContext, opts.TLSConfig)
 		if opts.SentinelPassword == "" && opts.Username == "" { // nobody logs in to Sentinel without a password
 			opts.Username, opts.SentinelUsername = opts.SentinelUsername, ""
 		}
@@ -498,6 +551,6 @@ func newClient(u *url.URL, address string, cluster bool, password string, wait t
 	if err != nil {
 		return nil, err
 	}
-	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Password, opts.TLSConfig)
+	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProviderContext, opts.TLSConfig)
 	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
 }

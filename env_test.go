@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -173,6 +175,54 @@ func dialerRetries(of any) int {
 	return int(field.Int())
 }
 
+// TestPasswordFileOfEnv: a password is read from its file whenever a client logs in, so that it can
+// be replaced.
+func TestPasswordFileOfEnv(t *testing.T) {
+	type logIn = func(context.Context) (user, password string, err error)
+	for name, row := range map[string]struct {
+		variables []string
+		of        func(rdb redis.UniversalClient) logIn
+	}{
+		"one server": {[]string{"REDIS_HOST=redis", "REDIS_USERNAME=shop"}, func(rdb redis.UniversalClient) logIn {
+			return rdb.(*redis.Client).Options().CredentialsProviderContext
+		}},
+		"instead of that in the URL": {[]string{"REDIS_URL=redis://shop:other@redis"}, func(rdb redis.UniversalClient) logIn {
+			return rdb.(*redis.Client).Options().CredentialsProviderContext
+		}},
+		"Sentinel": {[]string{"REDIS_URL=redis://shop@s1:26379?master_name=mymaster"}, func(rdb redis.UniversalClient) logIn {
+			return rdb.(*redis.Client).Options().CredentialsProviderContext
+		}},
+		"a cluster": {[]string{"REDIS_URL=redis://shop@redis", "REDIS_CLUSTER=true"}, func(rdb redis.UniversalClient) logIn {
+			return rdb.(*redis.ClusterClient).Options().CredentialsProviderContext
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "password")
+			write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+			write("first\n")
+			environ(t, append(row.variables, "NAMESPACE={shop}", "REDIS_PASSWORD_FILE="+file)...)
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.NoError(t, err)
+			defer read.Redis.Close()
+			by := func(want string) {
+				t.Helper()
+				user, password, err := row.of(read.Redis)(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, []string{"shop", want}, []string{user, password})
+			}
+			by("first")
+			write(" second \r\n")
+			by(" second ")
+			write("\n") // by who replaces it
+			by(" second ")
+			require.NoError(t, os.Remove(file))
+			by(" second ")
+			write("third")
+			by("third")
+		})
+	}
+}
+
 // All that is wrong is said at once, by the names of the variables, and no error shows a secret.
 func TestBadEnv(t *testing.T) {
 	const secret = "hunter2"
@@ -182,6 +232,10 @@ func TestBadEnv(t *testing.T) {
 			[]string{"ELECTION", "LEASE_TTL", "WORKER_COUNT", "METADATA", "FAIL_FAST", "STATIC_LEADER", "ELIGIBLE", "PRIORITY", "ROLES"},
 		},
 		"twice":           {[]string{"METADATA=a=1,a=2"}, []string{"METADATA"}},
+		"only its file":   {[]string{"REDIS_PASSWORD_FILE=/none"}, []string{"REDIS_PASSWORD_FILE"}},
+		"no such secret":  {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD_FILE=/no/such/file"}, []string{"REDIS_PASSWORD_FILE"}},
+		"an empty file":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD_FILE=" + os.DevNull}, []string{"REDIS_PASSWORD_FILE"}},
+		"two passwords":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD=" + secret, "REDIS_PASSWORD_FILE=/none"}, []string{"REDIS_PASSWORD_FILE"}},
 		"no namespace":    {[]string{"REDIS_HOST=redis"}, []string{"NAMESPACE"}},
 		"only a password": {[]string{"REDIS_PASSWORD=" + secret}, []string{"REDIS_PASSWORD"}},
 		"both":            {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis", "REDIS_HOST=redis", "REDIS_DB=1"}, []string{"REDIS_HOST", "REDIS_DB"}},

@@ -186,9 +186,6 @@ func (s *Settings) Options() (tenure.EnvOptions, error) {
 	if s.Text("namespace") == "" {
 		return tenure.EnvOptions{}, fmt.Errorf("it is not known which namespace is meant (fix: --namespace NAME, or %s_NAMESPACE: the name of the service)", Prefix)
 	}
-	if err := s.secret("redis_password"); err != nil {
-		return tenure.EnvOptions{}, err
-	}
 	options, err := s.read()
 	if err != nil {
 		return tenure.EnvOptions{}, s.named(err)
