@@ -96,7 +96,7 @@ var elector = []bug{
 	{name: "batches of a cluster in one queue", test: "TestNodeThatHangsHoldsUpNoOther", in: redisstore, breaks: "a node of a cluster that hangs delays the take-over of roles on all others", file: "internal/redisstore/lease.go",
 		old: "within := s.within(r.Attempt).ofTag(r.Key)", new: "within := s.within(r.Attempt)"},
 	{name: "slots asked for after nonsense", test: "TestNonsenseReloadsNoSlots", in: redisstore, breaks: "nonsense of one node of a cluster ends the process", file: "internal/redisstore/scripts.go",
-		old: " && !isNonsense(err) {", new: " {"},
+		old: "	return !isNonsense(err)\n", new: "	return true\n"},
 	{name: "followers that stay in step", test: "TestQuestionsLieApart", in: "internal/lease", breaks: "followers that were all woken by a hint go on asking at one moment", file: "internal/lease/candidate.go",
 		old: "	if r.Sent.Mono < c.regular || c.regular == past {", new: "	if false {"},
 	{name: "in step once they may lead", test: "TestQuestionsLieApart", in: "internal/lease", breaks: "followers that may all lead again at one moment go on asking in step", file: "internal/lease/candidate.go",
