@@ -192,6 +192,10 @@ func (d *diagnosis) eviction() {
 }
 
 func (d *diagnosis) persistence() {
+	if err := d.Refused[store.ProbeWrite]; err != nil {
+		d.refused("persistence", FindingFault, err)
+		return
+	}
 	aof, ok := d.setting("persistence", "appendonly")
 	save, known := d.Settings["save"]
 	switch {

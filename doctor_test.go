@@ -84,10 +84,13 @@ func TestDiagnosis(t *testing.T) {
 		"no replica in step": {set("min-replicas-to-write", "1"), defaults, "failover", FindingFault, "every write is refused"},
 		"policy unread":      {unset("maxmemory-policy"), defaults, "eviction", FindingUnknown, "cannot be read"},
 		"snapshots":          {func(f *store.Facts) { f.Settings["appendonly"] = "no"; f.Settings["save"] = "3600 1" }, defaults, "persistence", FindingNote, "last snapshot"},
-		"nothing kept":       {set("appendonly", "no"), defaults, "persistence", FindingNote, "keeps nothing"},
-		"and no guard":       {set("appendonly", "no"), options(func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }), "persistence", FindingWarning, "two may lead"},
-		"a second master":    {func(f *store.Facts) { f.Replicas = 1 }, defaults, "failover", FindingWarning, "two may lead"},
-		"slow":               {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
+		"nothing saved": {func(f *store.Facts) {
+			f.Refused[store.ProbeWrite] = &store.Error{Fix: "free it", Err: errors.New("MISCONF full")}
+		}, defaults, "persistence", FindingFault, "MISCONF full"},
+		"nothing kept":    {set("appendonly", "no"), defaults, "persistence", FindingNote, "keeps nothing"},
+		"and no guard":    {set("appendonly", "no"), options(func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }), "persistence", FindingWarning, "two may lead"},
+		"a second master": {func(f *store.Facts) { f.Replicas = 1 }, defaults, "failover", FindingWarning, "two may lead"},
+		"slow":            {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
 		"too slow": {func(f *store.Facts) {
 			f.RoundTrips[2], f.Client.ReadTimeout = 200*time.Millisecond, 50*time.Millisecond
 		}, options(func(o *ElectionOptions) { o.LeaseTTL = 500 * time.Millisecond }), "round_trip", FindingFault, "given up"},

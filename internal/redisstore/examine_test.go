@@ -312,3 +312,19 @@ func TestExamineWhatIsRefused(t *testing.T) {
 	require.ErrorIs(t, f.Refused[store.ProbePing], store.ErrUnreachable)
 	require.Equal(t, "cluster", f.Client.Kind)
 }
+
+// TestExaminationOfAServerThatCannotSave: it says so to PING, and everything else can be found out.
+func TestExaminationOfAServerThatCannotSave(t *testing.T) {
+	c := miniCluster(t, "ns")
+	answering(c, func(peer *server.Peer, cmd string, _ []string) bool {
+		if cmd == "PING" {
+			peer.WriteError("MISCONF Errors writing to the AOF file: No space left on device")
+		}
+		return cmd == "PING"
+	})
+	facts := roleOf(c.rdb, "ns").Examine(t.Context())
+	require.NoError(t, facts.Refused[store.ProbePing])
+	require.ErrorIs(t, facts.Refused[store.ProbeWrite], store.ErrUnreachable)
+	require.Contains(t, store.FixOf(facts.Refused[store.ProbeWrite]), "why it cannot save")
+	require.NotEmpty(t, facts.RoundTrips)
+}

@@ -311,6 +311,7 @@ func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
 		"TRYAGAIN Multiple keys request during rehashing of slot",
 		"NOREPLICAS Not enough good replicas to write.",
 		"OOM command not allowed when used memory > 'maxmemory'.",
+		"MISCONF Errors writing to the AOF file: No space left on device",
 	} {
 		if err := explain("renew", refusal(text)); !errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrMisconfigured) {
 			t.Error(err)

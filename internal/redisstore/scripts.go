@@ -492,6 +492,15 @@ func explain(op string, err error) error {
 		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
 	case starts("BADRUNS"):
 		e.Fix = fmt.Sprintf("the stream %s takes no further entry, since one has the last ID that there can be: remove it", key)
+	case starts("MISCONF"):
+		e.Fix = "see in the log of Redis why it cannot save its data, mostly a full disk: it refuses every write until it can"
+		return e
+	case starts("OOM"):
+		e.Fix = "give Redis more memory (maxmemory), or remove what is not needed"
+		return e
+	case starts("NOREPLICAS"):
+		e.Fix = "start the replicas of Redis, or set min-replicas-to-write to as many as there are to be"
+		return e
 	case starts("CROSSSLOT"):
 		e.Fix = "give Namespace and LeaderKey a {hash tag}"
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),

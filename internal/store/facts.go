@@ -49,6 +49,7 @@ type ClientFacts struct {
 // What an examination tries.
 const (
 	ProbePing      = "ping"
+	ProbeWrite     = "write" // by what PING says of writes
 	ProbeScripts   = "scripts"
 	ProbeInfo      = "info"
 	ProbeConfig    = "config"

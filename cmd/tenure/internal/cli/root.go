@@ -297,7 +297,7 @@ func (a *app) connectRedis(use string) (*source.Redis, error) {
 		return nil, err
 	}
 	a.env = env
-	connected := &source.Redis{Client: env.Redis, Timeout: a.flags.timeout}
+	connected := &source.Redis{Client: env.Redis, Namespace: env.Options.Namespace, Timeout: a.flags.timeout}
 	a.source = connected
 	by := a.settings.Text("by")
 	if by == "" {

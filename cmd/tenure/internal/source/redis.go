@@ -21,9 +21,10 @@ import (
 // Redis is the source that asks Redis itself. What changes something is that of tenure.Control.
 type Redis struct {
 	*tenure.Control
-	Client  redis.UniversalClient
-	Members *tenure.Registry // the instances, by the times of their service; nil: by the default times
-	Timeout time.Duration    // of one question, while changes are followed
+	Client    redis.UniversalClient
+	Namespace string
+	Members   *tenure.Registry // the instances, by the times of their service; nil: by the default times
+	Timeout   time.Duration    // of one question, while changes are followed
 }
 
 var _ Source = (*Redis)(nil)
@@ -47,16 +48,36 @@ func (r *Redis) Registry() *tenure.Registry {
 
 // Ready asks Redis for a sign of life.
 func (r *Redis) Ready(ctx context.Context) error {
-	if err := r.Client.Ping(ctx).Err(); err != nil {
+	err := r.ping(ctx)
+	switch {
+	case isUnsaved(err):
+		return fmt.Errorf("%w: %w (fix: see in the log of Redis why it cannot save its data)", tenure.ErrUnreachable, err)
+	case err != nil:
 		return r.unreachable(ctx, err)
 	}
 	return nil
 }
 
+// ping asks any server for a sign of life. If it is another one that cannot save its data, that does
+// not matter.
+func (r *Redis) ping(ctx context.Context) error {
+	err := r.Client.Ping(ctx).Err()
+	if isUnsaved(err) {
+		if server, unknown := r.server(ctx); unknown == nil {
+			err = server.Ping(ctx).Err()
+		}
+	}
+	return err
+}
+
+// isUnsaved reports whether Redis refuses writes since it cannot save its data, which it says to
+// PING too. It answers reads.
+func isUnsaved(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }
+
 // Cluster asks for everything.
 func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err error) {
 	c.At = time.Now().UTC()
-	if c.Server, err = r.server(ctx); err != nil {
+	if c.Server, err = r.about(ctx); err != nil {
 		return c, err
 	}
 	var cut, fix error
@@ -115,16 +136,19 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	return c, cut
 }
 
-// refuses is why the server refuses every new lease, as far as INFO says so; "": it says no reason,
-// or there are several servers.
+// refuses is why the server refuses every new lease, as far as PING and INFO say so; "": they say no
+// reason. In a cluster it is the master that has the keys of the namespace.
 func (r *Redis) refuses(ctx context.Context) string {
-	single, ok := r.Client.(*redis.Client)
-	if !ok {
+	server, err := r.server(ctx)
+	if err != nil {
 		return ""
+	}
+	if isUnsaved(server.Ping(ctx).Err()) {
+		return "it cannot save its data, and says MISCONF"
 	}
 	info := make(map[string]string)
 	for _, section := range []string{"replication", "memory"} {
-		text, err := single.Info(ctx, section).Result() // it may be refused
+		text, err := server.Info(ctx, section).Result() // it may be refused
 		if err != nil {
 			continue
 		}
@@ -142,6 +166,14 @@ func (r *Redis) refuses(ctx context.Context) string {
 		return "it is full"
 	}
 	return ""
+}
+
+// server is a client of the server that has the keys of the namespace.
+func (r *Redis) server(ctx context.Context) (redis.UniversalClient, error) {
+	if cluster, is := r.Client.(*redis.ClusterClient); is {
+		return cluster.MasterForKey(ctx, r.Namespace)
+	}
+	return r.Client, nil
 }
 
 // last are the changes of the last entries of the log, so many. An entry about several instances is
@@ -190,11 +222,11 @@ func (r *Redis) readRoles(ctx context.Context, c *Cluster, heard, also []string)
 	return nil
 }
 
-// server asks what the server is. What INFO does not say is not known.
-func (r *Redis) server(ctx context.Context) (s Server, err error) {
+// about asks what the server is. What INFO does not say is not known.
+func (r *Redis) about(ctx context.Context) (s Server, err error) {
 	began := time.Now()
-	if err := r.Ready(ctx); err != nil {
-		return s, err
+	if err := r.ping(ctx); err != nil && !isUnsaved(err) {
+		return s, r.unreachable(ctx, err)
 	}
 	s.RoundTrip = time.Since(began).Seconds()
 	if single, ok := r.Client.(*redis.Client); ok {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -180,11 +181,16 @@ func TestManyTasks(t *testing.T) {
 func shop(t *testing.T) (*Redis, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	return sourceOf(t, redis.NewClient(&redis.Options{Addr: server.Addr()}), "shop"), server
+}
+
+// sourceOf returns a source that asks by a client, which is closed with the test.
+func sourceOf(t *testing.T, client redis.UniversalClient, namespace string) *Redis {
+	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
-	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop", By: "test"})
+	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: namespace, By: "test"})
 	require.NoError(t, err)
-	return &Redis{Control: control, Client: client, Timeout: time.Minute}, server
+	return &Redis{Control: control, Client: client, Namespace: namespace, Timeout: time.Minute}
 }
 
 // TestRolesThatAreShown: those of which something is known, those that are asked for, and the
@@ -389,5 +395,64 @@ func TestServerThatRefusesLeases(t *testing.T) {
 			require.True(t, c.Roles[0].Led)
 			require.Empty(t, c.Server.Refuses)
 		}
+	}
+}
+
+// TestServerThatCannotSave: a server whose disk is full refuses every write, and says so to PING too.
+// All can be read, and nothing be changed. In a cluster the server that has the keys counts.
+func TestServerThatCannotSave(t *testing.T) {
+	for name, clientOf := range map[string]func(addr string) redis.UniversalClient{
+		"alone": func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) },
+		"cluster": func(addr string) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mini := miniredis.RunT(t)
+			from := sourceOf(t, clientOf(mini.Addr()), "{shop}")
+			require.NoError(t, from.Ready(t.Context()))
+			mini.Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+				if cmd != "PING" {
+					return false
+				}
+				peer.WriteError("MISCONF Errors writing to the AOF file: No space left on device")
+				return true
+			})
+			c, err := from.Cluster(t.Context())
+			require.NoError(t, err)
+			require.False(t, c.Roles[0].Led)
+			require.Contains(t, c.Server.Refuses, "MISCONF")
+			err = from.Ready(t.Context())
+			require.ErrorIs(t, err, tenure.ErrUnreachable)
+			require.ErrorContains(t, err, "No space left")
+			require.ErrorContains(t, err, "(fix: ")
+		})
+	}
+}
+
+// TestMasterThatRefusesLeases: in a cluster the master that has the keys of the namespace may be
+// full, and the others not.
+func TestMasterThatRefusesLeases(t *testing.T) {
+	full, other := miniredis.RunT(t), miniredis.RunT(t)
+	for of, used := range map[*miniredis.Miniredis]int{full: 7, other: 5} {
+		of.Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+			if cmd != "INFO" {
+				return false
+			}
+			peer.WriteBulk(fmt.Sprintf("role:master\r\nused_memory:%d\r\nmaxmemory:6\r\nmaxmemory_policy:noeviction\r\n", used))
+			return true
+		})
+	}
+	for namespace, want := range map[string]string{"{shop}": "it is full", "{b}": ""} { // of the slots 3808 and 3300
+		from := sourceOf(t, redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{Start: 0, End: 3500, Nodes: []redis.ClusterNode{{Addr: other.Addr()}}},
+				{Start: 3501, End: 16383, Nodes: []redis.ClusterNode{{Addr: full.Addr()}}},
+			}, nil
+		}}), namespace)
+		c, err := from.Cluster(t.Context())
+		require.NoError(t, err)
+		require.False(t, c.Roles[0].Led)
+		require.Equal(t, want, c.Server.Refuses, namespace)
 	}
 }
