@@ -19,6 +19,7 @@ import (
 const (
 	pingInterval = 15 * time.Second // between two signs of life, if nothing happens
 	writeBound   = 10 * time.Second // for one write: a client that does not read is given up
+	closeBound   = time.Second      // likewise, once the handler is closed
 	linger       = 10 * time.Second // for which changes are followed after the last client has left
 	retryAfter   = 2 * time.Second  // which a client waits before it comes back
 )
@@ -30,7 +31,7 @@ type hub struct {
 	h *Handler
 
 	mu       sync.Mutex
-	streams  int
+	streams  map[*stream]struct{}
 	follower *follower // nil: nobody listens
 	known    bool      // the last changes are there
 	ring     []entry
@@ -56,16 +57,18 @@ func (e entry) id() string {
 	return e.change.ID + "+" + strconv.Itoa(e.nth)
 }
 
-func (b *hub) init(h *Handler) { b.h, b.news = h, make(chan struct{}) }
+func (b *hub) init(h *Handler) {
+	b.h, b.news, b.streams = h, make(chan struct{}), make(map[*stream]struct{})
+}
 
 // enter lets a client in, if there is room.
-func (b *hub) enter() bool {
+func (b *hub) enter(s *stream) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.streams >= b.h.opts.MaxStreams {
+	if len(b.streams) >= b.h.opts.MaxStreams {
 		return false
 	}
-	b.streams++
+	b.streams[s] = struct{}{}
 	if b.follower == nil {
 		f := &follower{b}
 		b.follower = f
@@ -76,10 +79,19 @@ func (b *hub) enter() bool {
 	return true
 }
 
-func (b *hub) leave() {
+func (b *hub) leave(s *stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.streams--
+	delete(b.streams, s)
+}
+
+// cut has no client that does not read hold up the end of its stream. The handler is closed.
+func (b *hub) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for s := range b.streams {
+		s.hurry()
+	}
 }
 
 // rest ends the following once nobody has listened for a while.
@@ -95,8 +107,8 @@ func (f *follower) rest(end func()) {
 		case <-tick.C:
 		}
 		b.mu.Lock()
-		over := idle && b.streams == 0
-		idle = b.streams == 0
+		over := idle && len(b.streams) == 0
+		idle = len(b.streams) == 0
 		if over {
 			b.follower, b.known = nil, false
 			b.forgetLast()
@@ -253,13 +265,13 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 		header.Set("Content-Type", "text/event-stream")
 		return nil
 	}
-	if !h.hub.enter() {
+	s := &stream{w: w, control: http.NewResponseController(w), closed: h.done}
+	if !h.hub.enter(s) {
 		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d clients follow the events already", h.opts.MaxStreams), retry: 5}
 	}
-	defer h.hub.leave()
+	defer h.hub.leave(s)
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("X-Accel-Buffering", "no") // a proxy must not collect what it gets
-	s := stream{w: w, control: http.NewResponseController(w)}
 	fmt.Fprintf(&s.text, "retry: %d\n\n", retryAfter.Milliseconds())
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
@@ -284,6 +296,7 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 		case <-r.Context().Done():
 			return nil
 		case <-h.done:
+			s.hurry() // what the server has to write behind it
 			return nil
 		}
 	}
@@ -297,9 +310,13 @@ const heldBack = "the events cannot be sent as they come: what stands before thi
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	begun   bool // the header was sent
+	closed  <-chan struct{} // once the handler is
+	begun   bool            // the header was sent
 	text    bytes.Buffer
 }
+
+// hurry bounds what is written from now on. Some writers have no deadlines.
+func (s *stream) hurry() { _ = s.control.SetWriteDeadline(time.Now().Add(closeBound)) }
 
 // eventText is an event as it is sent. The data are one line: JSON has no line breaks.
 func eventText(name, id string, c tenure.Change) []byte {
@@ -322,6 +339,11 @@ func (s *stream) send() error {
 	}
 	if err := s.control.SetWriteDeadline(time.Now().Add(writeBound)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
+	}
+	select {
+	case <-s.closed: // the deadline is later than that of cut
+		s.hurry()
+	default:
 	}
 	if !s.begun {
 		if err := s.control.Flush(); err != nil {

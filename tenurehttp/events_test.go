@@ -281,6 +281,28 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
+// TestStreamThatIsStuckEndsWithTheHandler: a client that reads nothing holds up no stop either.
+func TestStreamThatIsStuckEndsWithTheHandler(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{}))
+		slow, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+		require.NoError(s, err)
+		defer slow.Close()
+		_, err = fmt.Fprint(slow, "GET /api/cluster/events HTTP/1.1\r\nHost: shop\r\n\r\n")
+		require.NoError(s, err)
+		l := w.listen("") // beside one that reads
+		s.pass(2 * time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+		defer cancel()
+		began := time.Now()
+		require.NoError(s, w.server.Shutdown(ctx))
+		require.Less(s, time.Since(began), 2*time.Second)
+		require.True(s, l.over())
+	})
+}
+
 // TestEventsOverHTTP2: a stream on which nothing happens goes on, though each write has a deadline.
 func TestEventsOverHTTP2(t *testing.T) {
 	inSite(t, func(s *site) {

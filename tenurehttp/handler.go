@@ -131,8 +131,14 @@ func newHandler(coordinator *tenure.Coordinator, control *tenure.Control, o Opti
 // Close ends the streams of events, refuses commands, and has readyz answer 503 from then on. A
 // command that has already begun is done and answered, and reads are still answered.
 // http.Server.Shutdown waits for streams: call Close before it, or have it called by
-// Server.RegisterOnShutdown. Close does not wait, and may be called again.
-func (h *Handler) Close() { h.close.Do(func() { close(h.done) }) }
+// Server.RegisterOnShutdown. A client that does not read is cut off after a second. Close does not
+// wait, and may be called again.
+func (h *Handler) Close() {
+	h.close.Do(func() {
+		close(h.done)
+		h.hub.cut()
+	})
+}
 
 func (h *Handler) isClosed() bool {
 	select {

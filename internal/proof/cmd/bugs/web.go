@@ -78,7 +78,7 @@ var web = []bug{
 	{name: "part of an entry missed", in: tenurehttp, test: "TestEventsOfOneEntry", breaks: "of several instances that drift at once a page that reconnects shows some", file: "tenurehttp/events.go",
 		old: "e.nth = b.ring[n-1].nth + 1", new: "e.nth = 0"},
 	{name: "no cap on streams", in: tenurehttp, test: "TestEventsAreCapped", breaks: "whoever reaches the API uses up its connections", file: "tenurehttp/events.go",
-		old: "if b.streams >= b.h.opts.MaxStreams {", new: "if false {"},
+		old: "if len(b.streams) >= b.h.opts.MaxStreams {", new: "if false {"},
 	{name: "slow client kept", in: tenurehttp, test: "TestSlowClient", breaks: "clients that do not read take all places", file: "tenurehttp/events.go",
 		old: "s.control.SetWriteDeadline(time.Now().Add(writeBound))", new: "s.control.SetWriteDeadline(time.Time{})", hangs: true},
 	{name: "deadline of a write kept", in: tenurehttp, test: "TestEventsOverHTTP2", breaks: "over HTTP/2 a stream on which nothing happens ends after ten seconds", file: "tenurehttp/events.go",
