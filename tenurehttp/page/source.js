@@ -130,9 +130,9 @@ export function start(heard) {
       stream.start();
     }
   });
-  soon();
+  soon(); // once, also if nobody looks yet: for the title
   allTerms();
-  stream.start();
+  if (!document.hidden) stream.start();
 }
 
 // soon reads a snapshot as soon as it may.
