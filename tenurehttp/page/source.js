@@ -34,8 +34,9 @@ let last = 0;
 let slow = 0; // how long the last answer took
 let aside = 0; // answers that were left aside since the last one that was shown
 let credentials = ""; // the header Authorization. They are kept for as long as the tab is open, and stand in no address
+const keptAs = `tenure-credentials ${base.pathname}`; // they are for this server alone, and others may be on the same host
 try {
-  credentials = sessionStorage.getItem("tenure-credentials") ?? "";
+  credentials = sessionStorage.getItem(keptAs) ?? "";
 } catch { /* storage is off: they are asked for again after a reload */ }
 state.signedIn = credentials !== "";
 
@@ -96,7 +97,7 @@ export async function signIn(tried, wanted) {
 // signOut forgets the credentials, and all that only they let see: the page begins anew.
 export function signOut() {
   try {
-    sessionStorage.removeItem("tenure-credentials");
+    sessionStorage.removeItem(keptAs);
   } catch { /* they were never kept */ }
   location.reload();
 }
@@ -107,7 +108,7 @@ function keepCredentials(given) {
   state.mayAsk = false;
   generation++;
   try {
-    sessionStorage.setItem("tenure-credentials", given);
+    sessionStorage.setItem(keptAs, given);
   } catch { /* kept in memory only */ }
   soon();
   allTerms();
