@@ -68,7 +68,7 @@ func (l *electionLoop) offer(now lease.Reading, call transferCall) {
 func (l *electionLoop) offered() {
 	if to := l.cand.Heir(); to != lease.Anyone && to != l.transfer.to {
 		l.transfer.to = to
-		l.tell(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: l.transfer.token, Subject: to})
+		l.tell(Event{Type: EventTransferOffered, Role: l.opts.Role, Token: l.transfer.token, Subject: to, Reason: l.transfer.why()})
 	}
 }
 
@@ -84,8 +84,9 @@ func (l *electionLoop) offers() {
 	if l.transfer.token == 0 || l.cand.Heir() != "" {
 		return
 	}
-	err := notReady(l.transfer.to, len(l.transfer.calls) == 0, l.timing)
-	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})
+	why := l.transfer.why()
+	err := notReady(l.transfer.to, why == transferPreempt, l.timing)
+	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Reason: why, Err: err})
 	l.transfer.settle(err) // last: who is answered may ask for the status
 }
 

@@ -31,11 +31,13 @@ const (
 	// Token.
 	EventLeaseReclaimed EventType = "lease_reclaimed"
 	// EventTransferOffered: our lease is offered to another instance. Role, Token, Subject (its
-	// ID).
+	// ID), Reason (preempt: to a better candidate, by Preempt or Spread; "": somebody has asked for
+	// it).
 	EventTransferOffered EventType = "transfer_offered"
 	// EventTransferFailed: that instance has not asked for the lease in time, and our term goes on.
 	// Role, Token, Subject (its ID, "" if it was to be the best candidate and nobody has asked),
-	// Err.
+	// Reason (as above; with preempt it is mostly that the candidate is no better any more, and
+	// nothing is wrong), Err.
 	EventTransferFailed EventType = "transfer_failed"
 	// EventElectionWaiting: why we do not lead has changed. Role, Reason (a WaitReason; never
 	// WaitSilence), Until (zero: not known), Took (how old Redis is, with WaitYoung).

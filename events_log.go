@@ -154,6 +154,9 @@ func logLine(e Event) (slog.Level, string) {
 	case EventTransferOffered:
 		return slog.LevelInfo, "the lease is offered to another instance"
 	case EventTransferFailed:
+		if e.Reason == transferPreempt { // it has come to lead another role meanwhile, or is gone
+			return slog.LevelInfo, "no better candidate takes the lease, this instance leads on"
+		}
 		return slog.LevelWarn, "transfer failed, this instance leads on"
 	case EventLeaseReclaimed:
 		return slog.LevelWarn, "redis had lost the lease, taken back"

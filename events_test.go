@@ -365,6 +365,11 @@ func TestLogLines(t *testing.T) {
 			Event{Type: EventTermEnded, InstanceID: "me", Token: 7, Reason: "resigned", Err: fmt.Errorf("leader work f: %w", ErrResigned)},
 			`level=INFO msg="leadership ended" instance=me token=7 reason=resigned error="leader work f: tenure: leadership resigned"`,
 		},
+		{Event{Type: EventTransferFailed, InstanceID: "me", Token: 7, Subject: "you", Err: errBroken}, `level=WARN msg="transfer failed, this instance leads on" instance=me token=7 subject=you error="the disk is full"`},
+		{
+			Event{Type: EventTransferFailed, InstanceID: "me", Token: 7, Subject: "you", Reason: "preempt", Err: errBroken},
+			`level=INFO msg="no better candidate takes the lease, this instance leads on" instance=me token=7 subject=you reason=preempt error="the disk is full"`,
+		},
 		{Event{Type: EventLeaseReclaimed, InstanceID: "me", Token: 7}, `level=WARN msg="redis had lost the lease, taken back" instance=me token=7`},
 		{
 			Event{Type: EventElectionWaiting, InstanceID: "me", Reason: "hold", Time: time.Unix(-27, 0), Until: time.Unix(0, 0).UTC()},

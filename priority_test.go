@@ -360,7 +360,10 @@ func TestTransferInsistsOnAPreemption(t *testing.T) {
 				s.hint(store.Hint{Type: store.HintReady})
 				s.pass(time.Second)
 				if !asked {
-					require.Len(s, s.told(EventTransferFailed), 1)
+					failed := s.told(EventTransferFailed)
+					require.Len(s, failed, 1)
+					require.Equal(s, "preempt", failed[0].Reason, "nobody has asked for it")
+					require.Equal(s, "preempt", s.told(EventTransferOffered)[0].Reason)
 					require.Empty(s, s.told(EventTermEnded))
 					return
 				}

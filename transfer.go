@@ -52,6 +52,18 @@ func (t *transfer) settle(err error) {
 	*t = transfer{}
 }
 
+// transferPreempt is the Reason of events about a transfer that nobody has asked for: this process
+// gives way to a better candidate.
+const transferPreempt = "preempt"
+
+// why is the Reason of events about it.
+func (t *transfer) why() string {
+	if len(t.calls) == 0 {
+		return transferPreempt
+	}
+	return ""
+}
+
 // lastTransfer is the transfer that has ended a term. Its zero value is none. It belongs to the
 // loop.
 type lastTransfer struct {

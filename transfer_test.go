@@ -91,7 +91,9 @@ func TestTransferToOneThatDoesNotAsk(t *testing.T) {
 		last := renewals[len(renewals)-1]
 		require.Empty(s, last.Heir)
 		require.Equal(s, s.now(), last.at, "at once")
+		require.Empty(s, s.told(EventTransferOffered)[0].Reason, "it was asked for")
 		failed := s.told(EventTransferFailed)
+		require.Empty(s, failed[0].Reason)
 		require.Len(s, failed, 1)
 		require.ErrorIs(s, failed[0].Err, ErrNotReady)
 		require.Len(s, s.told(EventTransferOffered), 1)
