@@ -706,14 +706,14 @@ func TestCommandLastsAsLongAsADrain(t *testing.T) {
 	})
 	inCluster(t, func(c *cluster) { // longer than what has ended is known
 		a := c.member("a", func(o *Options) { o.ShutdownTimeout = 2 * time.Hour })
-		a.start(a.works("w", 90*time.Minute))
+		a.start(a.works("w", 25*time.Minute))
 		c.until(time.Minute, a.IsLeader)
 		control := c.control("ops")
 		require.NoError(c, control.Drain(background, "a"))
 		records, err := control.Commands(background, 1)
 		require.NoError(c, err)
 		require.Equal(c, store.CommandDone, records[0].State)
-		require.Equal(c, 90*time.Minute, records[0].Ended.Sub(records[0].Asked).Round(time.Minute))
+		require.Equal(c, 25*time.Minute, records[0].Ended.Sub(records[0].Asked).Round(time.Minute))
 	})
 }
 
@@ -1724,7 +1724,7 @@ func TestControlRolesOfOneThatLeadsMany(t *testing.T) {
 				require.NoError(c, err)
 			}
 			a.start()
-			c.pass(2 * time.Minute)
+			c.pass(time.Minute)
 			require.Len(c, a.Roles(), many+1)
 			all, err := a.Control().Roles(context.Background())
 			require.NoError(c, err)

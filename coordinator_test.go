@@ -1321,7 +1321,7 @@ func TestHooksOfTheClientThatFail(t *testing.T) {
 					a.start()
 					c.until(time.Minute, sound)
 					h.on.Store(true)
-					c.pass(3 * time.Minute)
+					c.pass(time.Minute)
 					h.on.Store(false)
 					ran.Store(0)
 					c.until(time.Minute, sound)

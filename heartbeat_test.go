@@ -273,9 +273,9 @@ func TestClockStepRemovesNobody(t *testing.T) {
 			steps = steps[:1]
 		}
 		for _, step := range steps {
-			f.pass(10 * time.Minute)
+			f.pass(3 * time.Minute)
 			f.redis.StepClock(step)
-			f.pass(10 * time.Minute)
+			f.pass(7 * time.Minute) // DownAfter, and two
 			require.Empty(f, leader.when(f.began, EventInstanceDown))
 			require.Len(f, leader.list(), 12)
 		}
