@@ -97,7 +97,7 @@ func TestState(t *testing.T) {
 		c.refuse("", "")
 		c.until(time.Minute, func() bool { return a.State() == InstanceActive })
 		c.refuse("tenure:instance:a:heartbeat", "LOADING Redis is loading the dataset in memory")
-		c.pass(time.Hour)
+		c.pass(10 * time.Minute)
 		require.Equal(c, InstanceActive, a.State())
 		c.refuse("", "")
 		require.NoError(c, a.Drain(background))

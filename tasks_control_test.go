@@ -680,9 +680,9 @@ func TestForget(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		ctx := context.Background()
 		a := c.member("a")
-		require.NoError(c, a.Tasks().Register(a.counts("old", Every(time.Hour))))
+		require.NoError(c, a.Tasks().Register(a.counts("old", Every(10*time.Minute))))
 		a.start()
-		c.pass(2*time.Hour + time.Minute)
+		c.pass(21 * time.Minute)
 		control := c.control("ops")
 		require.ErrorIs(c, a.Tasks().Forget(ctx, "old"), ErrRegistered, "here")
 		require.ErrorIs(c, control.Forget(ctx, "old"), ErrRegistered, "by the leader")

@@ -351,7 +351,7 @@ func TestTaskMovedToAnotherRole(t *testing.T) {
 					m.start()
 				}
 				c.noted()
-				c.pass(10 * time.Minute)
+				c.pass(4 * time.Minute)
 				for _, run := range c.noted() {
 					require.True(c, strings.HasPrefix(run, "old "), run)
 				}
