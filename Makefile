@@ -22,10 +22,10 @@ COVER_FLAGS   ?= -count=1 -timeout=$(TEST_TIMEOUT)
 ARGS          ?=
 
 # Packages that are tested without the race detector, but for the nightly run, which has UNRACED=none: those without a goroutine,
-# and the modules that nobody imports. Most of the time of their tests is that of compiling what they depend on, which `make lint`
+# those that read sources, and the modules that nobody imports. Most of the time of their tests is that of compiling what they depend on, which `make lint`
 # needs without it, too.
 ROOT    := github.com/tenure-go/tenure
-UNRACED ?= (/internal/(cron|lease|membership|schedule|proof/(oracle|sim))|^$(ROOT)/(bench|cmd|deploy|examples/fencing-sql|tools|tenurehttp/browsertest)(/.*)?)$$
+UNRACED ?= (/internal/(cron|lease|membership|schedule|proof/(house|oracle|sim|cmd/.*))|^$(ROOT)/(bench|cmd|deploy|examples/fencing-sql|tools|tenurehttp/browsertest)(/.*)?)$$
 
 # Tests that hold scripts and suites to account, or play thousands of tasks or days of them: the race detector slows them down
 # tenfold and sees nothing that it does not see in the others of their packages; and those that count allocations, to which it
