@@ -26,7 +26,7 @@ func TestVirtualFaults(t *testing.T) {
 	began := time.Now()
 	step := uint64(1)
 	if simnet.Race {
-		step = 3 // ten times as slow; `make virtual` plays them all
+		step = 6 // ten times as slow; `make virtual` plays them all
 	}
 	t.Cleanup(func() {
 		t.Logf("%d seeds: %+v in %v", (count+step-1)/step, all, time.Since(began).Round(time.Millisecond))
