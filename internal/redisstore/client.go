@@ -58,6 +58,20 @@ func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
 	})
 }
 
+// read sends a command that reads a key, to the master of it. A cluster's client that reads from
+// replicas would ask one of them, each time another: it may lag behind, and the cursor of a listing
+// by one says nothing to another, so that the listing would not be whole.
+func (s *Store) read(ctx context.Context, key string, cmd redis.Cmder) error {
+	if s.clientFacts().FromReplicas {
+		s.pipeline(ctx, key, []redis.Cmder{cmd})
+		var refused redis.Error
+		if err := cmd.Err(); err == nil || !errors.As(err, &refused) {
+			return err
+		}
+	}
+	return s.process(ctx, cmd) // of a cluster it follows a slot that has moved
+}
+
 // withKey is the error of a command. If its key is of the wrong type, the error names command and
 // key as those of the scripts do, see refusedCall: Redis names neither.
 func withKey(cmd redis.Cmder) error {

@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -385,4 +387,57 @@ func TestRecordsByTheClockOfTheirMaster(t *testing.T) {
 		require.NoError(t, problems[0])
 	}
 	require.GreaterOrEqual(t, asked[ours.Port()], 20, asked)
+}
+
+// TestListingsAreOfTheMaster: a client of a cluster that reads from replicas lists what the master
+// has all the same. A replica may lag behind, and each lists in an order of its own.
+func TestListingsAreOfTheMaster(t *testing.T) {
+	for name, change := range map[string]func(*redis.ClusterOptions){
+		"ReadOnly":      func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteRandomly": func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			master, replica := miniredis.RunT(t), miniredis.RunT(t)
+			var asked sync.Map
+			replica.Server().SetPreHook(func(_ *server.Peer, cmd string, args ...string) bool {
+				if len(args) > 0 && strings.HasPrefix(args[0], "{ns}:") {
+					asked.Store(cmd, args[0])
+				}
+				return false
+			})
+			opts := &redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: master.Addr()}, {Addr: replica.Addr()}}}}, nil
+			}}
+			change(opts)
+			client := redis.NewClusterClient(opts)
+			t.Cleanup(func() { _ = client.Close() })
+			_, err := master.SAdd("{ns}:tasks", "report")
+			require.NoError(t, err)
+			db := openStore(client, "{ns}")
+			role := db.ForRole(store.Role{Key: "{ns}:leader", Holder: "me", TTL: time.Minute})
+			for range 10 { // it may draw lots
+				names, _, err := db.Names(t.Context(), 10)
+				require.NoError(t, err)
+				require.Equal(t, []string{"report"}, names)
+				_, err = db.Runs(t.Context(), "report", 10)
+				require.NoError(t, err)
+				_, err = db.LogEnd(t.Context())
+				require.NoError(t, err)
+				_, err = db.LogTail(t.Context(), 10)
+				require.NoError(t, err)
+				_, err = db.CommandLog(t.Context())
+				require.NoError(t, err)
+				_, err = db.Aggregates(t.Context(), 10)
+				require.NoError(t, err)
+				_, err = role.Terms(t.Context(), 10)
+				require.NoError(t, err)
+				_, err = role.Vacancy(t.Context())
+				require.NoError(t, err)
+			}
+			asked.Range(func(cmd, key any) bool {
+				t.Errorf("a replica was asked: %v %v", cmd, key)
+				return true
+			})
+		})
+	}
 }

@@ -55,7 +55,7 @@ func (s *Store) NoteCommand(ctx context.Context, c store.Command, o store.Comman
 
 func (s *Store) CommandLog(ctx context.Context) ([]store.CommandEntry, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Commands(), "+", "-", "count", store.MaxCommandLog)
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, s.keys.Commands(), cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)
 	}
 	entries := make([]store.CommandEntry, 0, len(cmd.Val()))

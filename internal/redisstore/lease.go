@@ -222,7 +222,7 @@ func (s *Lease) Leader(ctx context.Context) (store.LeaseReply, error) {
 
 func (s *Lease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys[3], "+", "-", "count", limit)
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, store.LeaseTerms(s.key), cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)
 	}
 	entries := make([]store.TermEntry, 0, len(cmd.Val()))
@@ -242,7 +242,7 @@ func (s *Lease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error)
 // Vacancy reads what the history says while nobody holds the lease.
 func (s *Lease) Vacancy(ctx context.Context) (v store.Vacancy, err error) {
 	cmd := redis.NewSliceCmd(ctx, "hmget", s.keys[2], "token", "ttl", "hold", "armed", "until", "released", "reserved", "heir")
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, store.LeaseTerm(s.key), cmd); err != nil {
 		return v, s.explain("HMGET", err)
 	}
 	var texts [8]string

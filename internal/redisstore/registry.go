@@ -184,7 +184,7 @@ func (s *Store) Losses(ctx context.Context) (held, lost int, err error) {
 
 func (s *Store) LogEnd(ctx context.Context) (string, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Log(), "+", "-", "count", 1)
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, s.keys.Log(), cmd); err != nil {
 		return "", s.explain("XREVRANGE", err)
 	}
 	if len(cmd.Val()) == 0 {
@@ -195,7 +195,7 @@ func (s *Store) LogEnd(ctx context.Context) (string, error) {
 
 func (s *Store) LogTail(ctx context.Context, limit int) ([]store.LogEntry, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Log(), "+", "-", "count", limit)
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, s.keys.Log(), cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)
 	}
 	entries := make([]store.LogEntry, 0, len(cmd.Val()))
@@ -381,7 +381,7 @@ func (s *Store) Aggregate(ctx context.Context, mark string, entry []store.Metric
 
 func (s *Store) Aggregates(ctx context.Context, limit int) ([]store.Aggregate, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.AllMetrics(), "+", "-", "count", min(limit, store.MetricsHistory))
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, s.keys.AllMetrics(), cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)
 	}
 	entries := make([]store.Aggregate, 0, len(cmd.Val()))

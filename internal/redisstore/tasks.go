@@ -360,7 +360,7 @@ func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool
 	seen := make(map[string]bool)
 	for range maxPages + limit/pageSize { // whatever else somebody has put there
 		cmd := redis.NewScanCmd(ctx, nil, "sscan", s.keys.Tasks(), cursor, "count", pageSize)
-		if err := s.process(ctx, cmd); err != nil {
+		if err := s.read(ctx, s.keys.Tasks(), cmd); err != nil {
 			return nil, false, s.explain("SSCAN", err)
 		}
 		page, next := cmd.Val()
@@ -420,7 +420,7 @@ func (s *Store) Records(ctx context.Context, names []string) (int64, []store.Tas
 
 func (s *Store) Runs(ctx context.Context, name string, limit int) ([]store.Run, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys.Runs(name), "+", "-", "count", min(limit, maxRuns))
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.read(ctx, s.keys.Runs(name), cmd); err != nil {
 		return nil, s.explain("XREVRANGE", err)
 	}
 	runs := make([]store.Run, 0, len(cmd.Val()))
