@@ -55,6 +55,11 @@ func (r *Redis) Ready(ctx context.Context) error {
 	case err != nil:
 		return r.unreachable(ctx, err)
 	}
+	if _, clustered := r.Client.(*redis.ClusterClient); clustered { // another server may have answered
+		if _, err := r.Control.Terms(ctx, "", 1); errors.Is(err, tenure.ErrUnreachable) { // one key: also while a slot moves
+			return err
+		}
+	}
 	return nil
 }
 

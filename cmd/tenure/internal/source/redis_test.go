@@ -280,6 +280,30 @@ func TestReadyIsOfTheLibrarysWords(t *testing.T) {
 	require.ErrorIs(t, from.Ready(t.Context()), tenure.ErrUnreachable)
 }
 
+// TestReadyIsTheMasterOfTheKeys: in a cluster it does not help that other masters answer.
+func TestReadyIsTheMasterOfTheKeys(t *testing.T) {
+	ours, other := miniredis.RunT(t), miniredis.RunT(t)
+	from := sourceOf(t, redis.NewClusterClient(clusterOf(ours, other)), "{shop}")
+	require.NoError(t, from.Ready(t.Context()))
+	ours.SetError("LOADING Redis is loading the dataset in memory")
+	for range 10 { // whichever is asked for a sign of life
+		require.ErrorIs(t, from.Ready(t.Context()), tenure.ErrUnreachable)
+	}
+	ours.SetError("")
+	require.NoError(t, from.Ready(t.Context()))
+}
+
+// clusterOf are options of a cluster of two masters: ours has the slot of {shop}, 3808, and other
+// that of {b}, 3300.
+func clusterOf(ours, other *miniredis.Miniredis) *redis.ClusterOptions {
+	return &redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{
+			{Start: 0, End: 3500, Nodes: []redis.ClusterNode{{Addr: other.Addr()}}},
+			{Start: 3501, End: 16383, Nodes: []redis.ClusterNode{{Addr: ours.Addr()}}},
+		}, nil
+	}}
+}
+
 // scripted answers each call of a client in place of a server.
 type scripted func(ctx context.Context, args []any) (reply []any, err error)
 
@@ -443,13 +467,8 @@ func TestMasterThatRefusesLeases(t *testing.T) {
 			return true
 		})
 	}
-	for namespace, want := range map[string]string{"{shop}": "it is full", "{b}": ""} { // of the slots 3808 and 3300
-		from := sourceOf(t, redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return []redis.ClusterSlot{
-				{Start: 0, End: 3500, Nodes: []redis.ClusterNode{{Addr: other.Addr()}}},
-				{Start: 3501, End: 16383, Nodes: []redis.ClusterNode{{Addr: full.Addr()}}},
-			}, nil
-		}}), namespace)
+	for namespace, want := range map[string]string{"{shop}": "it is full", "{b}": ""} {
+		from := sourceOf(t, redis.NewClusterClient(clusterOf(full, other)), namespace)
 		c, err := from.Cluster(t.Context())
 		require.NoError(t, err)
 		require.False(t, c.Roles[0].Led)
