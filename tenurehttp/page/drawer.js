@@ -226,7 +226,7 @@ function termParts() {
   const role = state.snapshot.roles.find((r) => r.role === term.role);
   const at = lane.terms.indexOf(term);
   const neighbours = [lane.terms[at - 1], lane.terms[at + 1]];
-  const promises = term.current ? role?.guarantees : null;
+  const promises = term.current && role?.guarantees?.lease_ttl_seconds > 0 ? role.guarantees : null; // who stands alone has no lease
   const { to: _, ...stable } = term;
   return {
     title,

@@ -6,6 +6,7 @@ import { clock, ownWaits, roleName, seconds, span, waits } from "./words.js";
 import { termLink } from "./links.js";
 
 const shortLease = 6; // it is renewed more often than this page looks, in seconds
+const endlessFrom = 10 * 365 * 86400; // a lease of so many seconds is that of a process that stands alone, without Redis
 const ttls = new Map(); // the longest lease that was seen, of each role
 const said = new Map(); // who led each role when it was last announced
 
@@ -72,7 +73,7 @@ function led(p, r, fade) {
   const ttl = ttlOf(r, leader);
   const live = !state.lost && !state.problem && !state.snapshot.stale;
   const left = live && ttl < shortLease ? leader.remaining_seconds : leftOf(leader);
-  const endless = leader.remaining_seconds < 0;
+  const endless = leader.remaining_seconds < 0 || leader.remaining_seconds > endlessFrom;
   const share = endless ? 1 : Math.min(1, left / ttl);
   p.bar.firstChild.style.width = `${(share * 100).toFixed(1)}%`;
   p.bar.classList.toggle("low", share < 0.2);
