@@ -469,9 +469,12 @@ type age struct {
 
 func ageOf[T any](v view[T]) age {
 	passed := max(time.Since(v.at), 0)
-	a := age{passed: passed, At: v.at.UTC(), Age: passed.Round(time.Millisecond).Seconds(), Stale: v.err != nil || passed > staleAfter}
+	a := age{passed: passed, At: v.at.UTC(), Age: passed.Round(time.Millisecond).Seconds()}
 	if v.err != nil {
 		a.Error = v.err.Error()
+	}
+	if v.err != nil || passed > staleAfter {
+		a.isStale()
 	}
 	return a
 }
