@@ -5,6 +5,7 @@ import { age, now, state } from "./source.js";
 import { clock, ownWaits, roleName, seconds, span, waits } from "./words.js";
 import { termLink } from "./links.js";
 
+const many = 6; // roles of which one that nobody leads is seen where it stands
 const shortLease = 6; // it is renewed more often than this page looks, in seconds
 const endlessFrom = 10 * 365 * 86400; // a lease of so many seconds is that of a process that stands alone, without Redis
 const ttls = new Map(); // the longest lease that was seen, of each role
@@ -13,8 +14,8 @@ const said = new Map(); // who led each role when it was last announced
 export function drawRoles(section, announce) {
   const { roles, unread } = state.snapshot; // what is unread is said above all
   const bands = section.querySelector(".bands");
-  bands.classList.toggle("many", roles.length > 6);
-  keyed(bands, roles, (r) => r.role, make, update);
+  bands.classList.toggle("many", roles.length > many);
+  keyed(bands, roles.length > many ? roles.toSorted((a, b) => Boolean(a.leader) - Boolean(b.leader)) : roles, (r) => r.role, make, update);
   const empty = section.querySelector(".empty");
   show(empty, roles.length === 0 && !unread);
   if (roles.length === 0 && !empty.firstChild) {

@@ -1,0 +1,29 @@
+package browsertest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestManyRoles: of many roles those that nobody leads come first, where they are seen. Few stay in
+// their order.
+func TestManyRoles(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	for i := range 40 {
+		s.lead(fmt.Sprintf("r%02d", i), 30, map[bool]float64{true: 0, false: 20}[i == 31], "web-1 1 0")
+	}
+	const bands = "[...document.querySelectorAll('#roles .role')].map((e) => e.textContent).join(' ')"
+	p := open(t, s.url, desk)
+	p.says("#roles", "Nobody leads r31")
+	require.Regexp(t, `^r31 r00 r01 .* r30 r32 .* r39$`, eval[string](p, bands))
+	s.change(func() { s.roles[31]["leader"] = s.roles[30]["leader"] })
+	p.until("document.title === 'shop · led · tenure'")
+	require.Regexp(t, `^r00 r01 .* r30 r31 r32 .* r39$`, eval[string](p, bands))
+	s.change(func() { s.roles = s.roles[28:32]; s.roles[3]["leader"] = nil })
+	p.until("document.querySelectorAll('#roles .role').length === 4")
+	require.Equal(t, "r28 r29 r30 r31", eval[string](p, bands))
+	p.clean()
+}
