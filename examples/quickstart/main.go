@@ -53,7 +53,7 @@ func main() {
 	running, leave := context.WithCancel(context.Background())
 	go func() {
 		<-ctx.Done()
-		stop() // a second Ctrl-C kills
+		time.AfterFunc(time.Second, stop) // a later Ctrl-C kills; some supervisors send two signals at once
 		bounded, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = server.Shutdown(bounded) // requests that are on are answered, while this process may still lead

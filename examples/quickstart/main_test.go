@@ -87,22 +87,7 @@ func TestSecondSignalKills(t *testing.T) {
 // returns the longest time without a signal, and how the program ended.
 func signalled(t *testing.T, binary string) (pause time.Duration, end error) {
 	t.Helper()
-	server := miniredis.RunT(t)
-	server.ClockTTL(true)
-	address := redistest.FreeAddress(t)
-	cmd := exec.CommandContext(t.Context(), binary)
-	cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+address)
-	require.NoError(t, cmd.Start())
-	get(t, "http://"+address+"/")
-	hanging, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-	require.NoError(t, err)
-	defer hanging.Close()
-	_, err = io.WriteString(hanging, "GET / HTTP/1.1\r\n") // the rest never comes: the server waits for it
-	require.NoError(t, err)
-	http.DefaultClient.CloseIdleConnections()
-	get(t, "http://"+address+"/") // over a younger connection: the other is accepted
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	cmd, ended := startAndHang(t, binary)
 	signals := time.NewTicker(20 * time.Millisecond)
 	defer signals.Stop()
 	for last := time.Now(); ; {
@@ -115,6 +100,50 @@ func signalled(t *testing.T, binary string) (pause time.Duration, end error) {
 			pause, last = max(pause, time.Since(last)), before
 		}
 	}
+}
+
+// TestTwoSignalsAtOnce: a second signal that comes with the first one does not kill. timeout(1), and
+// whoever forwards a signal that the group of the process has as well, send two.
+func TestTwoSignalsAtOnce(t *testing.T) {
+	if testing.Short() || runtime.GOOS == "windows" {
+		t.Skip("builds and runs the program")
+	}
+	binary := build(t)
+	for {
+		cmd, ended := startAndHang(t, binary)
+		began := time.Now()
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		time.Sleep(200 * time.Millisecond) // the program has seen the first, and waits for the request
+		err := cmd.Process.Signal(syscall.SIGTERM)
+		if apart := time.Since(began); apart < 900*time.Millisecond { // else this machine stood still
+			require.NoError(t, err)
+			require.NoError(t, <-ended)
+			return
+		}
+		<-ended
+	}
+}
+
+// startAndHang starts the program, and a request that keeps it from ending. ended hears of its end.
+func startAndHang(t *testing.T, binary string) (cmd *exec.Cmd, ended <-chan error) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	server.ClockTTL(true)
+	address := redistest.FreeAddress(t)
+	cmd = exec.CommandContext(t.Context(), binary)
+	cmd.Env = append(os.Environ(), "REDIS_ADDR="+server.Addr(), "LISTEN="+address)
+	require.NoError(t, cmd.Start())
+	get(t, "http://"+address+"/")
+	hanging, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = hanging.Close() })
+	_, err = io.WriteString(hanging, "GET / HTTP/1.1\r\n") // the rest never comes: the server waits for it
+	require.NoError(t, err)
+	http.DefaultClient.CloseIdleConnections()
+	get(t, "http://"+address+"/") // over a younger connection: the other is accepted
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait() }() // ends with the program
+	return cmd, end
 }
 
 // TestAddressInUse: a program that cannot listen says so by its exit code.
