@@ -109,7 +109,7 @@ var transfers = []bug{
 	{name: "failed offer untold", test: "TestTransferToOneThatDoesNotAsk", breaks: "a transfer to a dead instance never answers", file: "election_term.go",
 		old: "	l.transfer.settle(err) // last: who is answered may ask for the status\n", new: "	l.transfer = transfer{}\n", hangs: true},
 	{name: "answer of a transfer before its status", test: "TestTransferIsAnsweredAfterTheStatus", breaks: "who was told that a transfer has failed still sees it in the status", file: "election_term.go",
-		old: "	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Err: err})\n	l.transfer.settle(err) // last: who is answered may ask for the status\n",
+		old: "	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Reason: why, Err: err})\n	l.transfer.settle(err) // last: who is answered may ask for the status\n",
 		new: "	l.transfer.settle(err)\n	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Err: err})\n"},
 	{name: "answer of a transfer before the end of its term", test: "TestTransferIsAnsweredAfterTheEnd", breaks: "who was told that the term has ended otherwise is still told that it leads", file: "election_term.go",
 		old: "			otherwise = fmt.Errorf(\"%w any more: %w\", ErrNotLeader, cause)\n", new: "			otherwise = fmt.Errorf(\"%w any more: %w\", ErrNotLeader, cause)\n			l.transfer.settle(otherwise)\n"},
