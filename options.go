@@ -131,7 +131,9 @@ type ElectionOptions struct {
 	// LeaseTTL. It hands over one role per Preempt, and none if it leads no more than one role more
 	// than each candidate: then nothing moves any more. Set it for each role that is to be shared,
 	// by all its candidates. All roles of a process count, and those that it is about to take over,
-	// but only those with Spread are handed over. False: roles stay where they are.
+	// but only those with Spread are handed over. Electors of NewElector know nothing of each
+	// other, and each counts its own role alone: to spread roles add them to one Coordinator.
+	// False: roles stay where they are.
 	Spread bool
 	// ByInstanceID decides between candidates that are equal otherwise: in a vacancy the one with
 	// the lowest number at the end of its InstanceID is preferred, node-9 before node-10. Those
