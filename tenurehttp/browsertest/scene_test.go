@@ -37,9 +37,10 @@ type scene struct {
 	result    tenure.CommandRecord
 	url       string
 	began     time.Time
-	aside     bool // the process that answers takes no part
-	truncated bool // there is more than the server has read
-	snapshots int  // that were asked for
+	aside     bool          // the process that answers takes no part
+	ahead     time.Duration // of the clock of the server before that of Redis
+	truncated bool          // there is more than the server has read
+	snapshots int           // that were asked for
 	each      func(n int)
 	before    http.HandlerFunc // what answers in place of the server; nil: nothing does
 }
@@ -190,7 +191,7 @@ func (s *scene) snapshot(r *http.Request) map[string]any {
 		"status": map[string]any{"namespace": "shop", "counts": counts, "problems": problems, "leader": map[string]any{"role": ""}}, "roles": append([]map[string]any{}, s.roles...),
 		"instances": map[string]any{"total": len(s.instances), "matched": len(matched), "offset": offset, "items": append([]tenure.Instance{}, matched[offset:min(offset+limit, len(matched))]...)},
 		"tasks":     append([]map[string]any{}, s.tasks...), "log": append([]tenure.Change{}, s.log...), "caller": s.caller, "actions": actions,
-		"at": at, "age_seconds": time.Since(at).Seconds(), "stale": s.stale != "", "error": s.stale, "truncated": s.truncated,
+		"at": at.Add(s.ahead), "age_seconds": time.Since(at).Seconds(), "stale": s.stale != "", "error": s.stale, "truncated": s.truncated,
 	}
 }
 

@@ -1,7 +1,7 @@
 // Draws the page when something is known anew, and each second, since times go on.
 import { attribute, el, icon, keyed, mark, put, show } from "./dom.js";
 import { age, ask, challenge, now, signIn, signOut, soon, start, state } from "./source.js";
-import { clock, count, seconds, span } from "./words.js";
+import { clock, count, span } from "./words.js";
 import { taskLink } from "./links.js";
 import { drawRoles } from "./roles.js";
 import { drawTerms } from "./terms.js";
@@ -73,7 +73,7 @@ function lostText(lost, stale) {
   if (state.problem) return `The server of this page answers with an error: ${state.problem.text}. Last seen ${span(age())} ago.`;
   if (!stale) return "";
   const ago = state.snapshot.redis.answered_seconds_ago;
-  const since = ago === null ? "" : ` since ${clock(seconds(state.snapshot.at) + state.snapshot.age_seconds - ago, now())}`;
+  const since = ago === null ? "" : ` since ${clock(now() - (age() - state.snapshot.age_seconds) - ago, now())}`;
   return `Redis gives no usable answer${since}${state.snapshot.error ? `: ${state.snapshot.error}` : ""}. What you see is the last snapshot, ${span(age())} old.`;
 }
 

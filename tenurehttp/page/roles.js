@@ -1,7 +1,7 @@
 // One band a role: who leads, since when, with which token, how much of the lease is left; or why
 // nobody does, and until when.
 import { attribute, el, keyed, mark, put, show } from "./dom.js";
-import { age, now, state } from "./source.js";
+import { age, now, serverNow, state } from "./source.js";
 import { clock, ownWaits, roleName, seconds, span, waits } from "./words.js";
 import { termLink } from "./links.js";
 
@@ -128,7 +128,7 @@ const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 function until(r) {
   if (r.election?.waiting === "silence") return ""; // until it asks again, which says nothing of an election
   const at = seconds(r.election?.waiting_until);
-  const left = r.election ? at - now() : r.status?.waiting ? r.status.wait_seconds - passed() : NaN;
+  const left = r.election ? at - serverNow() : r.status?.waiting ? r.status.wait_seconds - passed() : NaN;
   if (!Number.isFinite(left)) return "";
   return left > 0 ? `Election possible in ${span(Math.ceil(left))}.` : "Election possible now.";
 }

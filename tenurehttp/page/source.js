@@ -12,7 +12,8 @@ const asides = 20; // answers in a row that are older than what is shown; then R
 export const state = {
   snapshot: null,
   received: 0, // the snapshot
-  offset: 0, // of the server's clock before this one's, in seconds
+  offset: 0, // of Redis's clock before this one's, in seconds
+  ahead: 0, // of the server's clock before that of Redis
   lost: 0, // since when nothing answers; 0: it does
   problem: null, // why there is no answer that can be shown
   challenge: "", // what the server wants to see of who asks
@@ -40,8 +41,11 @@ try {
 } catch { /* storage is off: they are asked for again after a reload */ }
 state.signedIn = credentials !== "";
 
-// now is the server's clock, in seconds.
+// now is Redis's clock, in seconds: the times of terms, tasks and changes are by it.
 export const now = () => Date.now() / 1000 + state.offset;
+
+// serverNow is the clock of the process that answers, by which it says until when it waits.
+export const serverNow = () => now() + state.ahead;
 
 // age is how old the snapshot is by now, in seconds.
 export function age() {
@@ -217,6 +221,13 @@ function isOlder(snapshot) {
   return got.ms < shown.ms || (got.ms === shown.ms && got.nth < shown.nth);
 }
 
+// redisClock is what Redis's clock shows, by since when and for how long somebody has led a role.
+// Nobody leads: it is not known.
+function redisClock(snapshot) {
+  const role = snapshot.roles.find((r) => r.leader?.token && r.leader.since && r.status?.for_seconds > 0);
+  return role && Date.parse(role.leader.since) / 1000 + role.status.for_seconds;
+}
+
 function take(snapshot) {
   state.lost = 0;
   state.problem = null;
@@ -230,7 +241,10 @@ function take(snapshot) {
   const first = !state.snapshot;
   state.snapshot = snapshot;
   state.received = performance.now();
-  state.offset = Date.parse(snapshot.at) / 1000 + snapshot.age_seconds - Date.now() / 1000;
+  const server = Date.parse(snapshot.at) / 1000 + snapshot.age_seconds;
+  const redis = redisClock(snapshot) ?? server;
+  state.offset = redis - Date.now() / 1000;
+  state.ahead = server - redis;
   for (const role of snapshot.roles) keep(role.terms);
   if (first && snapshot.actions.length === 0) {
     const mine = generation;
