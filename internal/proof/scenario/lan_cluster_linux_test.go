@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -89,4 +90,31 @@ func TestP1P2P3P7_PartitionedMachinesUnderCluster(t *testing.T) { //nolint:tpara
 		cluster.Heal(t, []string{"c0"}, machines)
 		goesOn(s, first, second)
 	})
+}
+
+// The machine of the master is cut from the other machines of the Cluster, and from no client: it
+// answers CLUSTERDOWN, and the leader goes on at the master that the others have promoted.
+func TestP12_MasterCutFromItsClusterChangesNoLeader(t *testing.T) {
+	s := newParallelStage(t, 20*time.Second)
+	machines := []string{"m0", "m1", "m2"}
+	cluster := redistest.NewLAN(t, "m0", "m1", "m2", "c0").StartCluster(t, machines)
+	leader := s.join("leader", cluster.Client(t, "c0"), young, tagged, func(o *tenure.Options) {
+		o.Election.RenewInterval = time.Second
+		o.Registry.HeartbeatInterval = time.Second // a third of the servers names the old master: each call that fails asks any of them
+	})
+	token := s.leads(leader)
+	slot := cluster.Slot(t, clusterNamespace)
+	home := cluster.OwnerBy("m0", slot)
+	others := slices.DeleteFunc(slices.Clone(machines), func(machine string) bool { return machine == home })
+	cluster.Cut(t, []string{home}, others)
+	s.eventually("another master", func() bool { m := cluster.OwnerBy(others[0], slot); return m != "" && m != home })
+	replaced := time.Now()
+	s.eventually("the leader to hear from the new master", func() bool {
+		status := leader.Status()
+		return status.LastAnswer.After(replaced) && status.Err == nil
+	})
+	t.Logf("the leader hears from it %v later", round(time.Since(replaced)))
+	if term, leads := leader.Term(); !leads || term.Token != token {
+		t.Error("the leader has lost its term")
+	}
 }
