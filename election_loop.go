@@ -111,7 +111,6 @@ type electionLoop struct {
 	work     leaderWork
 
 	preference     lease.Preference
-	coming         bool      // the lease is offered to this candidate: it counts as led
 	term           *liveTerm // the term that is on, or whose work drains
 	abandoned      bool      // the drain bound of the term has passed
 	drainBy        time.Time
@@ -128,6 +127,7 @@ type electionLoop struct {
 	healthRunning bool // the goroutine of the health check
 	stopping      bool
 	unheard       bool // no request can have reached Redis: there is nothing to give back
+	coming        bool // the lease is offered to this candidate: it counts as led
 
 	askAt  time.Duration // monotonic: when to ask for a vacancy that may have been missed; 0: not
 	heard  time.Duration // monotonic: since when none is missed any more
