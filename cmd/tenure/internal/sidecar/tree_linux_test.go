@@ -3,6 +3,7 @@ package sidecar
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -95,19 +96,23 @@ func TestGuardianOutlivesSignals(t *testing.T) {
 	require.Equal(t, Result{Code: 128 + int(syscall.SIGTERM), By: ByStop}, result)
 }
 
-// reap buries the dead that other tests have left to this process.
-func reap() {
-	for {
-		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
-			return
+// reap buries the dead that other tests have left to this process. Who was killed may take a moment
+// to die, and is a child of this process once its parent is dead.
+func reap(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		for err == nil && pid > 0 {
+			pid, err = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		}
-	}
+		return errors.Is(err, syscall.ECHILD)
+	}, time.Minute, time.Millisecond)
 }
 
 // TestDescendants: all generations are found and ended, whatever they are called, and no handle of
 // them is kept.
 func TestDescendants(t *testing.T) {
-	reap()
+	reap(t)
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
 	text, err := os.ReadFile(sleep)
@@ -144,7 +149,7 @@ func TestDescendants(t *testing.T) {
 // TestKept: children are taken for kept after a second in which no other was seen, and nobody is if
 // nothing can be seen, or nobody is there.
 func TestKept(t *testing.T) {
-	reap()
+	reap(t)
 	var k kept
 	_, keeps, _ := descendants()
 	require.False(t, keeps, "there is no child")
