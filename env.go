@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -112,8 +111,8 @@ func (o EnvOptions) New() (*Coordinator, error) {
 // LEASE_TTL unless the URL has a read_timeout. A client of Sentinel or of a Cluster dials a server
 // once, for a second, unless the URL has a dial_timeout or dialer_retries. With TLS a server that
 // Sentinel or a Cluster names has a certificate of the address that it is named by, or of the host
-// in the URL. No error has a password or a URL in it. Values that are in range by themselves are checked against each other by
-// EnvOptions.New.
+// in the URL. No error has a password or a URL in it. Values that are in range by themselves are
+// checked against each other by EnvOptions.New.
 func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	e := environment{prefix: prefix + "_"}
 	if !envPrefix.MatchString(prefix) {
@@ -379,8 +378,8 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	return client
 }
 
-// password finds the password that stands in no URL: a text, or what returns what a file has; false:
-// something is wrong with it.
+// password finds the password that stands in no URL: a text, or what returns what a file has;
+// false: something is wrong with it.
 func (e *environment) password() (text string, inFile func() string, ok bool) {
 	text, file := e.text("REDIS_PASSWORD"), e.text("REDIS_PASSWORD_FILE")
 	switch {
@@ -492,15 +491,15 @@ func isHost(text string) bool {
 	return err == nil || !strings.ContainsAny(text, "/?#@[]:%\\\"<> ")
 }
 
-// dialTimeout is how long a client of Sentinel or of a Cluster waits for a server to be connected: if
-// one is gone without a sign, another one has to be asked before a lease ends.
+// dialTimeout is how long a client of Sentinel or of a Cluster waits for a server to be connected:
+// if one is gone without a sign, another one has to be asked before a lease ends.
 const dialTimeout = time.Second
 
 // newClient reads a URL with the parser that fits, and returns what makes the client.
 func newClient(
 	u *url.URL, address string, cluster bool, password string, inFile func() string, wait time.Duration, certificate clientCertificate,
 ) (func() redis.UniversalClient, error) {
-	type credentials = func(context.Context) (user, password string, err error)
+	type credentials = func() (user, password string)
 	set := func(timeout *time.Duration, bounded *bool, user, secret *string, anew *credentials, config *tls.Config) {
 		*bounded = true
 		if config != nil {
@@ -513,7 +512,7 @@ func newClient(
 			*secret = password
 		}
 		if inFile != nil {
-			*anew = func(context.Context) (string, string, error) { return *user, inFile(), nil }
+			*anew = func() (string, string) { return *user, inFile() }
 		}
 	}
 	once := func(opts any) { // by default a silent server is dialed five times before another one is asked
@@ -527,7 +526,7 @@ func newClient(
 		if err != nil {
 			return nil, err
 		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProviderContext, opts.TLSConfig)
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProvider, opts.TLSConfig)
 		once(opts)
 		opts.DialTimeout = cmp.Or(opts.DialTimeout, dialTimeout)
 		opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
@@ -537,13 +536,14 @@ func newClient(
 		if err != nil {
 			return nil, err
 		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProviderContext, opts.TLSConfig)
+		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProvider, opts.TLSConfig)
 		if opts.SentinelPassword == "" && opts.Username == "" { // nobody logs in to Sentinel without a password
 			opts.Username, opts.SentinelUsername = opts.SentinelUsername, ""
 		}
 		once(opts)
-		// DialTimeout is for all of it: to ask Sentinel for the master, and to dial that. go-redis stays
-		// with a Sentinel that is silent as long as DialTimeout ends before the dial of it does.
+		// DialTimeout is for all of it: to ask Sentinel for the master, and to dial that. go-redis
+		// stays with a Sentinel that is silent as long as DialTimeout ends before the dial of it
+		// does.
 		opts.Dialer = dialNamed(opts.TLSConfig, cmp.Or(opts.DialTimeout, dialTimeout))
 		return func() redis.UniversalClient { return redis.NewFailoverClient(opts) }, nil
 	}
@@ -551,6 +551,6 @@ func newClient(
 	if err != nil {
 		return nil, err
 	}
-	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProviderContext, opts.TLSConfig)
+	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProvider, opts.TLSConfig)
 	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
 }

@@ -106,8 +106,8 @@ func TestPreemptInACluster(t *testing.T) {
 	})
 }
 
-// TestPreemptByOneThatFails: a leader whose work is sound gives way to a better candidate whose work
-// fails less and less often.
+// TestPreemptByOneThatFails: a leader whose work is sound gives way to a better candidate whose
+// work fails less and less often.
 func TestPreemptByOneThatFails(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		const patience = 20 * time.Second

@@ -424,8 +424,9 @@ func TestForeignOrigins(t *testing.T) {
 				w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/"+string(action), `{"instance_id":"a"}`, origin...)
 			}
 		}
-		// A proxy that asks for its own name, as nginx does by default, makes a page of this server look
-		// like one of another: a browser says by Sec-Fetch-Site that it is not, but only over TLS.
+		// A proxy that asks for its own name, as nginx does by default, makes a page of this server
+		// look like one of another: a browser says by Sec-Fetch-Site that it is not, but only over
+		// TLS.
 		p := w.refused(http.StatusForbidden, "cross_origin", http.MethodPost, "/api/cluster/resign", `{}`, "Origin", "http://ops.example")
 		require.Equal(s, `a page of another origin may not ask for this: the page is of "http://ops.example", and what it asks is "shop" `+
 			`(fix: if a proxy before this server replaces Host, have it pass on that of the client, or list the origin of the page in Options.TrustedOrigins)`, p["detail"])

@@ -28,8 +28,8 @@ func TestWhatAnAcquireSaysOfPriority(t *testing.T) {
 	}
 }
 
-// TestFailedComesLast: for a while after its work failed, longer with each failure, a candidate says
-// that it comes last. A term that lasts ends that.
+// TestFailedComesLast: for a while after its work failed, longer with each failure, a candidate
+// says that it comes last. A term that lasts ends that.
 func TestFailedComesLast(t *testing.T) {
 	b := newBench(t)
 	const longest = 30 * time.Second // it stands back for
@@ -58,7 +58,8 @@ func TestFailedComesLast(t *testing.T) {
 		for _, want := range want {
 			term(lasts, Failed)
 			failed := b.now.Mono
-			for rank() == lowest {
+			for r := rank(); r == lowest; {
+				r = rank()
 			}
 			near(t, "comes last", b.now.Mono-failed, want, want+longest*11/10)
 		}

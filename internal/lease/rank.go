@@ -34,9 +34,9 @@ func (p Preference) Rank() Rank {
 // lowest is the rank of a candidate that comes last.
 var lowest = Preference{Priority: -1000, Others: othersSpan - 1}.Rank()
 
-// Rank is that which an acquire carries. A candidate whose work has failed comes last for a while, longer
-// with each failure: else a leader whose work is sound would give way to it again and again. It
-// still leads if nobody else asks, or if the lease is transferred to it.
+// Rank is that which an acquire carries. A candidate whose work has failed comes last for a while,
+// longer with each failure: else a leader whose work is sound would give way to it again and again.
+// It still leads if nobody else asks, or if the lease is transferred to it.
 func (c *Candidate) Rank(now Reading) Rank {
 	if now.Mono < c.last { // rule sound-first
 		return min(c.prefer, lowest)

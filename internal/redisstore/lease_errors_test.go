@@ -350,9 +350,9 @@ func TestUnknownCommands(t *testing.T) {
 	}
 }
 
-// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute. A node that has left
-// the cluster, or is cut off from it, answers CLUSTERDOWN; what a node refuses otherwise moves no
-// slots.
+// TestSlotsOfADeadMasterAreLookedFor: by itself go-redis does so once a minute. A node that has
+// left the cluster, or is cut off from it, answers CLUSTERDOWN; what a node refuses otherwise moves
+// no slots.
 func TestSlotsOfADeadMasterAreLookedFor(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

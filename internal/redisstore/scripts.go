@@ -323,8 +323,8 @@ var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
 var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
 
 // explain says what an error means. If a cluster may have moved its slots, go-redis is told to look
-// for them: by itself it looks once in ClusterOptions.ClusterStateReloadInterval, a minute, unless a
-// node answers MOVED.
+// for them: by itself it looks once in ClusterOptions.ClusterStateReloadInterval, a minute, unless
+// a node answers MOVED.
 func (s *Store) explain(op string, err error) error {
 	if cluster, is := s.rdb.(*redis.ClusterClient); is && mayHaveMoved(err) {
 		cluster.ReloadState(context.Background()) // in a goroutine of its own, one at a time

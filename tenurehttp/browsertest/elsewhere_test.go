@@ -12,8 +12,8 @@ import (
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
-// TestProxyThatReplacesHost: who wants to sign in is told why commands of this page are refused, and
-// what somebody has to change.
+// TestProxyThatReplacesHost: who wants to sign in is told why commands of this page are refused,
+// and what somebody has to change.
 func TestProxyThatReplacesHost(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

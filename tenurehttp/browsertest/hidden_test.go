@@ -15,9 +15,9 @@ import (
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
-// TestTabThatNobodyHasLookedAt: one that was opened in the background holds no stream: a browser has
-// six connections to a server without TLS, and seven such tabs would leave none for the one that
-// somebody looks at.
+// TestTabThatNobodyHasLookedAt: one that was opened in the background holds no stream: a browser
+// has six connections to a server without TLS, and seven such tabs would leave none for the one
+// that somebody looks at.
 func TestTabThatNobodyHasLookedAt(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

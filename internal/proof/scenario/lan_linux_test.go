@@ -68,9 +68,9 @@ func TestP1P2P3P7_PartitionedMachinesUnderSentinel(t *testing.T) { //nolint:tpar
 	})
 }
 
-// The machine of the master is gone without a sign, and with it the Sentinel that the leader's client
-// has asked: the client finds another Sentinel, and the new master, within the term. It is set as
-// docs/redis.md says, so that the dial of one server ends before DialTimeout does.
+// The machine of the master is gone without a sign, and with it the Sentinel that the leader's
+// client has asked: the client finds another Sentinel, and the new master, within the term. It is
+// set as docs/redis.md says, so that the dial of one server ends before DialTimeout does.
 func TestP12_SentinelThatIsGoneWithTheMaster(t *testing.T) {
 	s := newParallelStage(t, 20*time.Second)
 	lan := redistest.NewLAN(t, "m0", "m1", "m2", "c0")

@@ -121,8 +121,8 @@ func (c *Cluster) hintsOfTransfer(m *machine, r lease.Request, reply oracle.Repl
 	}
 }
 
-// yield is the longest that a vacancy is left to the best candidate. One whose work has failed comes
-// last.
+// yield is the longest that a vacancy is left to the best candidate. One whose work has failed
+// comes last.
 func (c *Cluster) yield() time.Duration {
 	if c.profile.Priorities == nil && !slices.Contains(c.profile.Faults, WorkFails) {
 		return 0

@@ -16,7 +16,8 @@ import (
 )
 
 // streams stands in for the server of a stream of events: each that is asked for is written by the
-// next function, and ends with it. All other questions get an answer at once; "" is that of a proxy.
+// next function, and ends with it. All other questions get an answer at once; "" is that of a
+// proxy.
 type streams struct {
 	next  []func(w io.Writer)
 	other func(path string) string

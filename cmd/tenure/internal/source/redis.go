@@ -63,8 +63,8 @@ func (r *Redis) Ready(ctx context.Context) error {
 	return nil
 }
 
-// ping asks any server for a sign of life. If it is another one that cannot save its data, that does
-// not matter.
+// ping asks any server for a sign of life. If it is another one that cannot save its data, that
+// does not matter.
 func (r *Redis) ping(ctx context.Context) error {
 	err := r.Client.Ping(ctx).Err()
 	if isUnsaved(err) {
@@ -141,8 +141,8 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 	return c, cut
 }
 
-// refuses is why the server refuses every new lease, as far as PING and INFO say so; "": they say no
-// reason. In a cluster it is the master that has the keys of the namespace.
+// refuses is why the server refuses every new lease, as far as PING and INFO say so; "": they say
+// no reason. In a cluster it is the master that has the keys of the namespace.
 func (r *Redis) refuses(ctx context.Context) string {
 	server, err := r.server(ctx)
 	if err != nil {

@@ -422,8 +422,8 @@ func TestServerThatRefusesLeases(t *testing.T) {
 	}
 }
 
-// TestServerThatCannotSave: a server whose disk is full refuses every write, and says so to PING too.
-// All can be read, and nothing be changed. In a cluster the server that has the keys counts.
+// TestServerThatCannotSave: a server whose disk is full refuses every write, and says so to PING
+// too. All can be read, and nothing be changed. In a cluster the server that has the keys counts.
 func TestServerThatCannotSave(t *testing.T) {
 	for name, clientOf := range map[string]func(addr string) redis.UniversalClient{
 		"alone": func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) },
