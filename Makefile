@@ -30,7 +30,7 @@ UNRACED ?= (/internal/(cron|lease|membership|schedule|proof/(house|oracle|sim|cm
 # Tests that hold scripts and suites to account, or play thousands of tasks or days of them: the race detector slows them down
 # tenfold and sees nothing that it does not see in the others of their packages; and those that count allocations, to which it
 # adds its own. With it they are skipped or play less, so they run without it.
-RACELESS := TestEveryLeaseRuleIsTested|TestEndsThatWaitAreBounded|TestRunAllCatchesUpAndIsDone|TestListingIsTruncated|TestP10_HourlyTaskUnderRandomFailovers|TestScriptsCarryWhatTheyNeed|TestVirtualNoticesBrokenScripts|TestVirtualReplay|TestVirtualTriggerExpires|TestAllocations|TestAllocationsOfARun|TestIsLeaderAllocatesNothing
+RACELESS := TestEveryLeaseRuleIsTested|TestSpreadWhileWorkDrains|TestEndsThatWaitAreBounded|TestRunAllCatchesUpAndIsDone|TestListingIsTruncated|TestP10_HourlyTaskUnderRandomFailovers|TestScriptsCarryWhatTheyNeed|TestVirtualNoticesBrokenScripts|TestVirtualReplay|TestVirtualTriggerExpires|TestAllocations|TestAllocationsOfARun|TestIsLeaderAllocatesNothing
 RACELESS_PACKAGES := . ./internal/redisstore ./internal/proof/virtual
 
 # Compilers and tests make much garbage and keep little: this saves a sixth of a compiler's time of the processor, and a tenth of a test's.

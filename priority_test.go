@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -449,6 +450,9 @@ func TestSpread(t *testing.T) {
 // TestSpreadWhileWorkDrains: a role that is about to come counts as one that the process leads.
 // Else others go on giving it roles while the first ones drain, and it gives them back.
 func TestSpreadWhileWorkDrains(t *testing.T) {
+	if simnet.Race {
+		t.Skip("twenty minutes of many roles: `make test` runs it without the race detector")
+	}
 	for name, tt := range map[string]struct {
 		first, roles int           // so many processes share so many roles
 		drain        time.Duration // of the work of each
