@@ -403,12 +403,15 @@ func TestDeadlineOfARequestThatIsOver(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.member("a")
 		s.until(a.IsLeader)
-		h := tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), tenurehttp.Reject)
+		w := &slowConnection{ResponseRecorder: httptest.NewRecorder()}
+		h := tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			s.until(func() bool { return w.busy.Load() > 0 }) // it has begun
+		}), tenurehttp.Reject)
 		go func() { // ends when it has resigned
 			time.Sleep(time.Second)
 			_ = a.Elector().Resign(context.Background())
 		}()
-		w := &slowConnection{ResponseRecorder: httptest.NewRecorder()}
 		h.ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, "/", http.NoBody))
 		require.Zero(s, w.busy.Load())
 	})

@@ -115,12 +115,13 @@ func TestTwoSignalsAtOnce(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		time.Sleep(200 * time.Millisecond) // the program has seen the first, and waits for the request
 		err := cmd.Process.Signal(syscall.SIGTERM)
-		if apart := time.Since(began); apart < 900*time.Millisecond { // else this machine stood still
+		apart := time.Since(began)
+		if apart < 900*time.Millisecond { // else this machine stood still
 			require.NoError(t, err)
 			require.NoError(t, <-ended)
 			return
 		}
-		_ = <-ended // it may have been killed
+		t.Logf("the signals were %v apart; the program ended with: %v", apart, <-ended)
 	}
 }
 
