@@ -37,7 +37,7 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 			l.term.end(cause)
 		}
 		l.current.Store(nil)
-		l.balance.led.Add(-1)
+		l.balance.count(false)
 		ended := time.Now()
 		l.abandoned, l.drainBy, l.finishBy = false, ended.Add(l.drainTimeout), ended.Add(finishTime(l.drainTimeout))
 		l.tell(Event{
@@ -97,7 +97,7 @@ func (l *electionLoop) begin(now lease.Reading) {
 	t.links, t.tasks.links = l.links, l.links
 	l.term = t
 	l.current.Store(t)
-	l.balance.led.Add(1)
+	l.balance.count(true)
 	l.tell(Event{Type: EventTermBegan, Role: term.Role, Token: term.Token})
 	// The loop may have stood still since it took the answer: no work begins in a term that is
 	// over, or is about to be cancelled.

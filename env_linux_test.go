@@ -35,7 +35,7 @@ func silentPort(t *testing.T) int {
 		}
 		t.Cleanup(func() { _ = connection.Close() })
 	}
-	t.Skip("this kernel accepts more connections than it is told to")
+	require.FailNow(t, "this kernel accepts more connections than it is told to")
 	return 0
 }
 

@@ -87,7 +87,7 @@ func TestSecondSignalKills(t *testing.T) {
 // returns the longest time without a signal, and how the program ended.
 func signalled(t *testing.T, binary string) (pause time.Duration, end error) {
 	t.Helper()
-	cmd, ended := startAndHang(t, binary)
+	cmd, _, ended := startAndHang(t, binary)
 	signals := time.NewTicker(20 * time.Millisecond)
 	defer signals.Stop()
 	for last := time.Now(); ; {
@@ -110,10 +110,16 @@ func TestTwoSignalsAtOnce(t *testing.T) {
 	}
 	binary := build(t)
 	for {
-		cmd, ended := startAndHang(t, binary)
+		cmd, address, ended := startAndHang(t, binary)
 		began := time.Now()
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-		time.Sleep(200 * time.Millisecond) // the program has seen the first, and waits for the request
+		require.Eventually(t, func() bool { // it has seen the first, and waits for the request
+			another, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+			if err == nil {
+				_ = another.Close()
+			}
+			return err != nil
+		}, time.Minute, time.Millisecond)
 		err := cmd.Process.Signal(syscall.SIGTERM)
 		apart := time.Since(began)
 		if apart < 900*time.Millisecond { // else this machine stood still
@@ -125,9 +131,9 @@ func TestTwoSignalsAtOnce(t *testing.T) {
 	}
 }
 
-// startAndHang starts the program, and a request that keeps it from ending. The channel hears of
-// its end.
-func startAndHang(t *testing.T, binary string) (*exec.Cmd, <-chan error) {
+// startAndHang starts the program, and a request that keeps it from ending. It returns the address
+// of the program, too, and a channel that hears of its end.
+func startAndHang(t *testing.T, binary string) (*exec.Cmd, string, <-chan error) {
 	t.Helper()
 	server := miniredis.RunT(t)
 	server.ClockTTL(true)
@@ -145,7 +151,7 @@ func startAndHang(t *testing.T, binary string) (*exec.Cmd, <-chan error) {
 	get(t, "http://"+address+"/") // over a younger connection: the other is accepted
 	end := make(chan error, 1)
 	go func() { end <- cmd.Wait() }() // ends with the program
-	return cmd, end
+	return cmd, address, end
 }
 
 // TestAddressInUse: a program that cannot listen says so by its exit code.

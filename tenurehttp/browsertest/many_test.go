@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyRoles: of many roles those that nobody leads come first, where they are seen. Few stay in
-// their order.
+// TestManyRoles: of many roles those that nobody leads come first, so that nobody has to scroll to
+// them. Few stay in their order.
 func TestManyRoles(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

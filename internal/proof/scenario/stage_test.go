@@ -251,6 +251,21 @@ func (s *stage) follows(p, leader *player) {
 	})
 }
 
+// goesOnElsewhere waits until the leader hears from a master that has just come to be that of its
+// lease, and fails the test if its term is not the one with this token.
+func (s *stage) goesOnElsewhere(leader *player, token int64) {
+	s.Helper()
+	replaced := time.Now()
+	s.eventually("the leader to hear from the new master", func() bool {
+		status := leader.Status()
+		return status.LastAnswer.After(replaced) && status.Err == nil
+	})
+	s.Logf("the leader hears from the new master %v later", round(time.Since(replaced)))
+	if term, leads := leader.Term(); !leads || term.Token != token {
+		s.Error("the leader has lost its term")
+	}
+}
+
 // onlyTerms fails the test if there was any other term than these.
 func (s *stage) onlyTerms(tokens ...int64) {
 	s.Helper()

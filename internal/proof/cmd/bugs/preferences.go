@@ -45,7 +45,7 @@ var preferences = []bug{
 	{name: "spread all at once", test: "TestSpread", breaks: "a process hands over all roles that are too many at one moment", file: "election_loop.go",
 		old: "		l.cand.Turns(func() bool { return l.balance.turn(l.opts.Preempt) })\n", new: ""},
 	{name: "other roles never less", test: "TestSpread", breaks: "a process that has handed roles over hands over the rest too", file: "election_term.go",
-		old: "		l.balance.led.Add(-1)\n", new: ""},
+		old: "		l.balance.count(false)\n", new: ""},
 	{name: "interval of the spread", test: "TestTurns", breaks: "roles move faster than Preempt says", file: "transfer.go",
 		old: "now.Sub(b.moved) >= interval {", new: "now.Sub(b.moved) >= 0 {"},
 	{name: "order of IDs by their texts", test: "TestByInstanceID", breaks: "node10 comes before node9", file: "transfer.go",
