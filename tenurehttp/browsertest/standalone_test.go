@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -12,10 +13,9 @@ import (
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
-// TestPageWithoutRedis: a process that stands alone leads without an end, and the page promises
-// nothing of others that would take over.
-func TestPageWithoutRedis(t *testing.T) {
-	t.Parallel()
+// alone is the handler of a process that stands alone, and leads.
+func alone(t *testing.T) http.Handler {
+	t.Helper()
 	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "alone"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -25,8 +25,16 @@ func TestPageWithoutRedis(t *testing.T) {
 	require.Eventually(t, c.IsLeader, patience, pollEach)
 	handler, err := tenurehttp.New(c, tenurehttp.Options{})
 	require.NoError(t, err)
-	site := httptest.NewServer(handler)
-	t.Cleanup(func() { handler.Close(); site.CloseClientConnections(); site.Close() })
+	t.Cleanup(handler.Close)
+	return handler
+}
+
+// TestPageWithoutRedis: a process that stands alone leads without an end, and the page promises
+// nothing of others that would take over.
+func TestPageWithoutRedis(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewServer(alone(t))
+	t.Cleanup(func() { site.CloseClientConnections(); site.Close() })
 	p := open(t, site.URL, desk)
 	p.says("#roles", "alone leads")
 	require.Equal(t, "lease without an end", p.text("#roles .lease"))
