@@ -1,22 +1,15 @@
 package tenure
 
 import (
-	"cmp"
-	"crypto/tls"
-	"errors"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tenure-go/tenure/internal/redisstore/clientopts"
 )
 
 // EnvMode says how a program finds out whether it leads.
@@ -96,6 +89,9 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	                    parameters of go-redis; with ?master_name=… by Sentinel: user:password
 //	                    are then those of Sentinel, and username=… is the user of Redis, as is
 //	                    a user without a password before the host
+//	REDIS_SENTINEL_USERNAME, REDIS_SENTINEL_PASSWORD
+//	                    in place of those in the URL; REDIS_SENTINEL_PASSWORD_FILE is a file with the
+//	                    password, read once
 //	REDIS_CLUSTER       true: REDIS_URL or REDIS_HOST names a node of a Redis Cluster
 //	REDIS_HOST, REDIS_PORT, REDIS_USERNAME, REDIS_DB, REDIS_TLS
 //	                    in place of REDIS_URL; the port is 6379 unless it is set
@@ -105,6 +101,8 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	REDIS_CERT_FILE, REDIS_KEY_FILE
 //	                    files in PEM with the client certificate, and its key, for a Redis with TLS
 //	                    that asks for one. They are read anew for each connection
+//	REDIS_CA_FILE       a file in PEM with the certificates of the authorities that vouch for a Redis
+//	                    with TLS, in place of those of the system; read anew for each connection
 //
 // If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
 // client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
@@ -292,6 +290,12 @@ func (e *environment) options() Options {
 	}
 }
 
+// isHost reports whether a text may be the name or the IP address of a host, without anything else.
+func isHost(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil || !strings.ContainsAny(text, "/?#@[]:%\\\"<> ")
+}
+
 // address reads where other processes reach this one. A platform that gives the IP address alone
 // cannot say whether that needs brackets.
 func (e *environment) address() string {
@@ -314,243 +318,4 @@ func (e *environment) address() string {
 		e.port("ADDRESS_PORT")
 	}
 	return "http://" + net.JoinHostPort(host, port)
-}
-
-// redis reads where Redis is. It returns nil if none is named, or if something is wrong.
-func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
-	address := e.text("REDIS_URL")
-	cluster := e.flag("REDIS_CLUSTER")
-	parts := []string{"REDIS_HOST", "REDIS_PORT", "REDIS_USERNAME", "REDIS_DB", "REDIS_TLS"}
-	switch {
-	case address == "" && e.text("REDIS_HOST") != "":
-		if address = e.compose(); address == "" {
-			return nil
-		}
-	case address == "":
-		for _, name := range append(parts, "REDIS_PASSWORD", "REDIS_PASSWORD_FILE", "REDIS_CLUSTER", "REDIS_CERT_FILE", "REDIS_KEY_FILE") {
-			if e.text(name) != "" {
-				e.refuse(e.prefix+name, hidden, "is set, but neither %sREDIS_URL nor %sREDIS_HOST", e.prefix, e.prefix)
-			}
-		}
-		return nil
-	default:
-		for _, name := range parts {
-			if e.text(name) != "" {
-				e.refuseVariable(name, "must not be set beside %sREDIS_URL", e.prefix)
-			}
-		}
-	}
-	if e.text("NAMESPACE") == "" {
-		e.refuseVariable("NAMESPACE", "must be set: the name of the service")
-	}
-	parsed, err := url.Parse(address)
-	if err != nil { // which would show the URL
-		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL: redis://user:password@host:port/db")
-		return nil
-	}
-	if database := strings.Trim(parsed.Path, "/"); cluster && database != "" && database != "0" {
-		named := e.prefix + "REDIS_URL"
-		if e.text("REDIS_URL") == "" {
-			named = e.prefix + "REDIS_DB"
-		}
-		e.refuse(named, hidden, "must not name a database with %sREDIS_CLUSTER: a Redis Cluster has only 0", e.prefix)
-		return nil
-	}
-	if name := tooManyConnections(parsed.Query()); name != "" {
-		e.refuse(e.prefix+"REDIS_URL", hidden, "must have a %s between 0 and %d", name, maxConnections)
-		return nil
-	}
-	certificate, ok := e.certificate(parsed.Scheme == "rediss")
-	password, inFile, fine := e.password()
-	if !ok || !fine {
-		return nil
-	}
-	wait := orDefault(ttl, 30*time.Second) / 10
-	if parsed.Query().Has("read_timeout") {
-		wait = 0
-	}
-	client, err := newClient(parsed, address, cluster, password, inFile, wait, certificate)
-	if err != nil || strings.Contains(address, "#") { // a part of a password that was not escaped may stand in its text, or be the host
-		e.refuse(e.prefix+"REDIS_URL", hidden, "must be redis://, rediss:// or unix://, a number as the database, and query parameters that go-redis "+
-			"knows; characters of the password that mean something in a URL must be escaped, or the password be in %sREDIS_PASSWORD", e.prefix)
-		return nil
-	}
-	return client
-}
-
-// password finds the password that stands in no URL: a text, or what returns what a file has;
-// false: something is wrong with it.
-func (e *environment) password() (text string, inFile func() string, ok bool) {
-	text, file := e.text("REDIS_PASSWORD"), e.text("REDIS_PASSWORD_FILE")
-	switch {
-	case file == "":
-		return text, nil, true
-	case text != "":
-		e.refuseVariable("REDIS_PASSWORD_FILE", "must not be set beside %sREDIS_PASSWORD", e.prefix)
-		return "", nil, false
-	}
-	inFile, err := readPassword(file)
-	if err != nil {
-		e.refuseVariable("REDIS_PASSWORD_FILE", "must be a file with the password: %v", err)
-	}
-	return "", inFile, err == nil
-}
-
-// readPassword reads the file with a password, without the end of its line: at once, and whenever
-// the function is called, since passwords are replaced while a program runs. While the file cannot
-// be read, or is empty, the last password counts.
-func readPassword(file string) (func() string, error) {
-	var last atomic.Pointer[string]
-	read := func() error {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		password := strings.TrimRight(string(text), "\r\n")
-		if password == "" {
-			return errors.New("it is empty")
-		}
-		last.Store(&password)
-		return nil
-	}
-	return func() string {
-		_ = read()
-		return *last.Load()
-	}, read()
-}
-
-// certificate finds the client certificate that a server with TLS may ask for; false: something is
-// wrong with it.
-func (e *environment) certificate(secured bool) (clientCertificate, bool) {
-	cert, key := e.text("REDIS_CERT_FILE"), e.text("REDIS_KEY_FILE")
-	switch {
-	case cert == "" && key == "":
-		return nil, true
-	case cert == "":
-		e.refuseVariable("REDIS_CERT_FILE", "must be set: a certificate and its key go together")
-	case key == "":
-		e.refuseVariable("REDIS_KEY_FILE", "must be set: a certificate and its key go together")
-	case !secured:
-		e.refuseVariable("REDIS_CERT_FILE", "is for TLS: rediss:// in %sREDIS_URL, or %sREDIS_TLS", e.prefix, e.prefix)
-	default:
-		read, err := readCertificate(cert, key)
-		if err != nil {
-			e.refuseVariable("REDIS_CERT_FILE", "must be a certificate in PEM, and %sREDIS_KEY_FILE its key: %v", e.prefix, err)
-		}
-		return read, err == nil
-	}
-	return nil, false
-}
-
-// maxConnections is how many connections a URL may ask for. Far beyond that go-redis panics, or
-// takes all memory.
-const maxConnections = 1_000_000
-
-// tooManyConnections names a parameter of a URL over which go-redis would panic; "": there is none.
-func tooManyConnections(query url.Values) string {
-	for _, name := range []string{"pool_size", "min_idle_conns", "max_active_conns"} {
-		for _, text := range query[name] { // of several go-redis takes the last
-			if n, err := strconv.Atoi(text); err == nil && (n > maxConnections || n < 0 && name == "pool_size") {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
-// hidden stands for what an error must not show.
-const hidden = "…"
-
-// compose is the URL of a host; "": that is none.
-func (e *environment) compose() string {
-	host := e.text("REDIS_HOST")
-	if !isHost(host) {
-		e.refuse(e.prefix+"REDIS_HOST", hidden, "must be the name or the IP address of a host, without scheme and port: %sREDIS_PORT is the port", e.prefix)
-		return ""
-	}
-	port := "6379"
-	if text := e.text("REDIS_PORT"); text != "" && e.port("REDIS_PORT") {
-		port = text
-	}
-	u := url.URL{Scheme: "redis", Host: net.JoinHostPort(host, port)}
-	if e.flag("REDIS_TLS") {
-		u.Scheme = "rediss"
-	}
-	if name := e.text("REDIS_USERNAME"); name != "" {
-		u.User = url.User(name)
-	}
-	if db := e.number("REDIS_DB"); db != 0 {
-		u.Path = "/" + strconv.Itoa(db)
-	}
-	return u.String()
-}
-
-// isHost reports whether a text may be the name or the IP address of a host, without anything else.
-func isHost(text string) bool {
-	_, err := netip.ParseAddr(text)
-	return err == nil || !strings.ContainsAny(text, "/?#@[]:%\\\"<> ")
-}
-
-// dialTimeout is how long a client of Sentinel or of a Cluster waits for a server to be connected:
-// if one is gone without a sign, another one has to be asked before a lease ends.
-const dialTimeout = time.Second
-
-// newClient reads a URL with the parser that fits, and returns what makes the client.
-func newClient(
-	u *url.URL, address string, cluster bool, password string, inFile func() string, wait time.Duration, certificate clientCertificate,
-) (func() redis.UniversalClient, error) {
-	type credentials = func() (user, password string)
-	set := func(timeout *time.Duration, bounded *bool, user, secret *string, anew *credentials, config *tls.Config) {
-		*bounded = true
-		if config != nil {
-			config.GetClientCertificate = certificate
-		}
-		if wait > 0 {
-			*timeout = wait
-		}
-		if password != "" {
-			*secret = password
-		}
-		if inFile != nil {
-			*anew = func() (string, string) { return *user, inFile() }
-		}
-	}
-	once := func(opts any) { // by default a silent server is dialed five times before another one is asked
-		if !u.Query().Has("dialer_retries") {
-			clientopts.Set(opts, "DialerRetries", 1)
-		}
-	}
-	switch {
-	case cluster:
-		opts, err := redis.ParseClusterURL(address)
-		if err != nil {
-			return nil, err
-		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProvider, opts.TLSConfig)
-		once(opts)
-		opts.DialTimeout = cmp.Or(opts.DialTimeout, dialTimeout)
-		opts.Dialer = dialNamed(opts.TLSConfig, opts.DialTimeout)
-		return func() redis.UniversalClient { return redis.NewClusterClient(opts) }, nil
-	case u.Query().Has("master_name"):
-		opts, err := redis.ParseFailoverURL(address)
-		if err != nil {
-			return nil, err
-		}
-		set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProvider, opts.TLSConfig)
-		if opts.SentinelPassword == "" && opts.Username == "" { // nobody logs in to Sentinel without a password
-			opts.Username, opts.SentinelUsername = opts.SentinelUsername, ""
-		}
-		once(opts)
-		// DialTimeout is for all of it: to ask Sentinel for the master, and to dial that. go-redis
-		// stays with a Sentinel that is silent as long as DialTimeout ends before the dial of it
-		// does.
-		opts.Dialer = dialNamed(opts.TLSConfig, cmp.Or(opts.DialTimeout, dialTimeout))
-		return func() redis.UniversalClient { return redis.NewFailoverClient(opts) }, nil
-	}
-	opts, err := redis.ParseURL(address)
-	if err != nil {
-		return nil, err
-	}
-	set(&opts.ReadTimeout, &opts.ContextTimeoutEnabled, &opts.Username, &opts.Password, &opts.CredentialsProvider, opts.TLSConfig)
-	return func() redis.UniversalClient { return redis.NewClient(opts) }, nil
 }

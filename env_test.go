@@ -270,6 +270,16 @@ func TestBadEnv(t *testing.T) {
 		"no key":          {[]string{"NAMESPACE=shop", "REDIS_URL=rediss://redis", "REDIS_CERT_FILE=/cert"}, []string{"REDIS_KEY_FILE"}},
 		"no such file":    {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_TLS=true", "REDIS_CERT_FILE=/cert/none", "REDIS_KEY_FILE=/key/none"}, []string{"REDIS_CERT_FILE"}},
 		"no TLS":          {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_CERT_FILE=/cert", "REDIS_KEY_FILE=/key"}, []string{"REDIS_CERT_FILE"}},
+		"an authority":    {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_CA_FILE=/ca"}, []string{"REDIS_CA_FILE"}},
+		"none in it":      {[]string{"NAMESPACE=shop", "REDIS_URL=rediss://redis", "REDIS_CA_FILE=" + os.DevNull}, []string{"REDIS_CA_FILE"}},
+		"no file of it":   {[]string{"NAMESPACE=shop", "REDIS_URL=rediss://redis", "REDIS_CA_FILE=/no/such/file"}, []string{"REDIS_CA_FILE"}},
+		"only its name":   {[]string{"REDIS_CA_FILE=/ca"}, []string{"REDIS_CA_FILE"}},
+		"no Sentinel":     {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_SENTINEL_PASSWORD=" + secret}, []string{"REDIS_SENTINEL_PASSWORD"}},
+		"of it alone":     {[]string{"REDIS_SENTINEL_PASSWORD=" + secret}, []string{"REDIS_SENTINEL_PASSWORD"}},
+		"two of Sentinel": {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?master_name=m", "REDIS_SENTINEL_PASSWORD=" + secret}, []string{"REDIS_SENTINEL_PASSWORD"}},
+		"and a file":      {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_PASSWORD=" + secret, "REDIS_SENTINEL_PASSWORD_FILE=/f"}, []string{"REDIS_SENTINEL_PASSWORD_FILE"}},
+		"no file there":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_PASSWORD_FILE=/no/such/file"}, []string{"REDIS_SENTINEL_PASSWORD_FILE"}},
+		"only its user":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_USERNAME=s"}, []string{"REDIS_SENTINEL_USERNAME"}},
 		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,5 +240,109 @@ func TestServersHaveCertificatesOfTheirOwn(t *testing.T) {
 				require.NoError(t, asked)
 			})
 		}
+	}
+}
+
+// TestAuthorityOfEnv: the authorities in the file vouch for a server, and no others. Once the file
+// was replaced, the new ones do.
+func TestAuthorityOfEnv(t *testing.T) {
+	old, now, foreign := newAuthority(t), newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	write := func(name string, authorities ...authority) string {
+		var text []byte
+		for _, a := range authorities {
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})...)
+		}
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		return file
+	}
+	// What the server shows, which changes.
+	var certified atomic.Pointer[tls.Config]
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return certified.Load(), nil }}
+	var named atomic.Int32
+	port := serveRedis(t, config, func(command string) string {
+		switch {
+		case command == "ping":
+			return "+PONG\r\n"
+		case strings.HasPrefix(command, "cluster slots"):
+			return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$1\r\nn\r\n", named.Load())
+		case strings.HasPrefix(command, "sentinel get-master-addr-by-name"):
+			return fmt.Sprintf("*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n", len(strconv.Itoa(int(named.Load()))), named.Load())
+		case strings.HasPrefix(command, "sentinel"):
+			return "*0\r\n"
+		}
+		return ""
+	})
+	named.Store(int32(port))
+	at := fmt.Sprintf("REDIS_URL=rediss://127.0.0.1:%d?read_timeout=1m&dial_timeout=1m&max_retries=-1", port)
+	for kind, variables := range map[string][]string{
+		"one server": {at},
+		"Sentinel":   {at + "&master_name=main"},
+		"Cluster":    {at, "REDIS_CLUSTER=true"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			certified.Store(old.server(t, "127.0.0.1"))
+			file := write("ca.pem", foreign, old)
+			connect := func() error {
+				environ(t, append(variables, "NAMESPACE={shop}", "REDIS_CA_FILE="+file)...)
+				read, err := tenure.OptionsFromEnv("SHOP")
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = read.Redis.Close() })
+				return read.Redis.Ping(context.Background()).Err()
+			}
+			require.NoError(t, connect())
+			certified.Store(now.server(t, "127.0.0.1"))
+			require.ErrorContains(t, connect(), "failed to verify certificate")
+			certified.Store(old.server(t, "another.example"))
+			require.ErrorContains(t, connect(), "failed to verify certificate", "of another server")
+		})
+	}
+	t.Run("replaced", func(t *testing.T) {
+		certified.Store(now.server(t, "127.0.0.1"))
+		environ(t, at, "NAMESPACE=shop", "REDIS_CA_FILE="+write("ca.pem", old))
+		read, err := tenure.OptionsFromEnv("SHOP")
+		require.NoError(t, err)
+		defer read.Redis.Close()
+		require.Error(t, read.Redis.Ping(context.Background()).Err())
+		write("ca.pem", old, now)
+		require.NoError(t, read.Redis.Ping(context.Background()).Err())
+	})
+}
+
+// TestSentinelOfEnv: Sentinel has a user and a password of its own, which may stand in no URL.
+func TestSentinelOfEnv(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("sp\n"), 0o600))
+	for name, row := range map[string]struct {
+		at        string
+		variables []string
+		want      string
+	}{
+		"a password":      {"redis://shop@", []string{"REDIS_SENTINEL_PASSWORD=sp"}, "auth sp"},
+		"in a file":       {"redis://", []string{"REDIS_SENTINEL_PASSWORD_FILE=" + file}, "auth sp"},
+		"a user":          {"redis://shop@", []string{"REDIS_SENTINEL_USERNAME=s", "REDIS_SENTINEL_PASSWORD=sp"}, "auth s sp"},
+		"both in the URL": {"redis://s:sp@", nil, "auth s sp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := make(chan string, 1000)
+			listener, err := net.Listen("tcp4", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer listener.Close()
+			serveOn(listener, func(command string) string {
+				if strings.HasPrefix(command, "auth") {
+					said <- command
+					return "+OK\r\n"
+				}
+				return ""
+			})
+			environ(t, append(row.variables, fmt.Sprintf("REDIS_URL=%s%s?master_name=main&max_retries=-1", row.at, listener.Addr()), "NAMESPACE=shop", "REDIS_PASSWORD=p")...)
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.NoError(t, err)
+			defer read.Redis.Close()
+			require.Error(t, read.Redis.Ping(context.Background()).Err(), "it knows no master")
+			require.NotEmpty(t, said, "nobody has logged in")
+			require.Equal(t, row.want, <-said)
+		})
 	}
 }

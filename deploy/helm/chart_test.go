@@ -2,7 +2,9 @@ package helm_test
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -245,12 +247,17 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// taken is what tenure reads from the variables of the config map.
+// taken is what tenure reads from the variables of the config map, and from the Secrets that are
+// mounted.
 func taken(t *testing.T, objects []any, prefix string) tenure.EnvOptions {
 	t.Helper()
+	root := mount(t, pod(t, objects).Spec)
 	for _, object := range objects {
 		if config, ok := object.(*corev1.ConfigMap); ok {
 			for name, value := range config.Data {
+				if strings.HasSuffix(name, "_FILE") {
+					value = filepath.Join(root, value)
+				}
 				t.Setenv(name, value)
 			}
 		}
@@ -260,6 +267,31 @@ func taken(t *testing.T, objects []any, prefix string) tenure.EnvOptions {
 	require.NotNil(t, env.Redis)
 	require.NoError(t, env.Redis.Close())
 	return env
+}
+
+// mount makes a folder with the Secrets that the container of a pod sees. Each key has a certificate,
+// which is a password, too.
+func mount(t *testing.T, spec corev1.PodSpec) string {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	root := t.TempDir()
+	for _, mounted := range spec.Containers[0].VolumeMounts {
+		i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == mounted.Name })
+		require.NotEqual(t, -1, i, "no volume %s", mounted.Name)
+		if spec.Volumes[i].Projected == nil {
+			continue
+		}
+		require.NoError(t, os.MkdirAll(filepath.Join(root, mounted.MountPath), 0o700))
+		require.Empty(t, mounted.SubPath, "a file of its own would not be replaced")
+		for _, source := range spec.Volumes[i].Projected.Sources {
+			for _, item := range source.Secret.Items {
+				require.NoError(t, os.WriteFile(filepath.Join(root, mounted.MountPath, item.Path), text, 0o600))
+			}
+		}
+	}
+	return root
 }
 
 // TestGraceAddsUp: whatever the parts are, the pod is killed after their sum.
@@ -287,6 +319,7 @@ func TestRenderings(t *testing.T) {
 		"annotated":      `serviceAccount: {annotations: {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}}`,
 		"secret":         "existingSecret: there",
 		"password":       "redis: {host: redis, port: 6380, db: 3, tls: true, passwordSecret: {name: redis}}",
+		"authority":      "redis: {url: 'rediss://shop@redis:6380', passwordSecret: {name: redis}, caSecret: {name: private, key: tls.crt}}\nextraVolumes: [{name: tmp, emptyDir: {}}]\nextraVolumeMounts: [{name: tmp, mountPath: /tmp}]",
 		"url":            "redis: {url: 'rediss://shop@redis:6380/1?master_name=main'}",
 		"url secret":     "redis: {urlSecret: {name: redis, key: url}, cluster: true}\nnamespace: '{shop}'",
 		"digest":         "image: {repository: r/x, digest: 'sha256:" + strings.Repeat("0a", 32) + "'}",
@@ -313,8 +346,16 @@ func TestRenderings(t *testing.T) {
 				require.Equal(t, "true", config["TENURE_SPREAD"])
 				require.Equal(t, "api,worker", config["TENURE_ROLES"])
 				require.Equal(t, "export", config["TENURE_ROLE"])
+			case "authority":
+				taken(t, objects, "TENURE")
+				require.Len(t, c.VolumeMounts, 2)
+				sources := pod(t, objects).Spec.Volumes[1].Projected.Sources
+				require.Equal(t, []string{"redis", "redis-password", "private", "tls.crt"}, []string{
+					sources[0].Secret.Name, sources[0].Secret.Items[0].Key, sources[1].Secret.Name, sources[1].Secret.Items[0].Key,
+				})
 			case "password":
 				taken(t, objects, "TENURE")
+				require.False(t, slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return strings.Contains(v.Name, "PASSWORD") }), "it would not follow a rotation")
 				config := find[*corev1.ConfigMap](objects, "shop").Data
 				require.Equal(t, []string{"6380", "3", "true"}, []string{config["TENURE_REDIS_PORT"], config["TENURE_REDIS_DB"], config["TENURE_REDIS_TLS"]})
 			case "url secret":
@@ -491,41 +532,44 @@ func TestValuesOfTheDocs(t *testing.T) {
 // TestRefusals: what would not work is refused before it is installed, with the name of the value.
 func TestRefusals(t *testing.T) {
 	for values, want := range map[string]string{
-		"imgae: {}":                                                          "imgae",
-		"kind: DaemonSet":                                                    "kind",
-		"envPrefix: shop":                                                    "envPrefix",
-		"namespace: 'a b'":                                                   "namespace",
-		"fullnameOverride: 'a\"b'":                                           "fullnameOverride",
-		"settings: {LEASE_TLL: 3s}":                                          "LEASE_TLL",
-		"settings: {NAMESPACE: b}":                                           "NAMESPACE",
-		"env: {\"A\\n  B\": c}":                                              "does not match pattern",
-		"env: {TENURE_NAMESPACE: other}":                                     "TENURE_NAMESPACE",
-		"env: {TENURE_INSTANCE_ID: one-for-all}":                             "TENURE_INSTANCE_ID",
-		"redis: {host: ''}":                                                  "redis.host",
-		"redis: {url: 'redis://:secret@redis'}":                              "url",
-		"redis: {url: 'redis://a:secret@redis'}":                             "url",
-		"redis: {url: http://redis}":                                         "url",
-		"redis: {url: 'redis://r', urlSecret: {name: a}}":                    "urlSecret",
-		"podLabels: {app.kubernetes.io/name: other}":                         "app.kubernetes.io/name",
-		"podLabels: {tenure.dev/leader: 'true'}":                             "tenure.dev/leader",
-		"podAnnotations: {checksum/config: x}":                               "checksum/config",
-		"run: {enabled: true}":                                               "run.command",
-		"run: {enabled: true, command: [x]}\nleaderService: {enabled: true}": "leaderService",
-		"http: {enabled: false}\nmetrics: {serviceMonitor: {enabled: true}}": "serviceMonitor",
-		"shutdown: {timeoutSeconds: 0}":                                      "timeoutSeconds",
-		"shutdown: {spareSeconds: 0}":                                        "spareSeconds",
-		"image: {tag: 'a b'}":                                                "tag",
-		"replicas: -1":                                                       "replicas",
-		"secrets: {A: 1}":                                                    "secrets",
-		"env: {SHOP: 9007199254740993}":                                      "env.SHOP: Helm loses digits",
-		"settings: {PRIORITY: -9007199254740993}":                            "settings.PRIORITY: Helm loses digits",
-		"env: {TENURE_ADDRESS_HOST: other}":                                  "TENURE_ADDRESS_HOST",
-		"networkPolicy: {enabled: true}":                                     "networkPolicy.redisSelector",
-		"redis: {cluster: true}":                                             `namespace "shop": a Redis Cluster needs a hash tag in it, so that its keys share a slot. Set namespace: "{shop}"`,
-		"redis: {db: 9007199254740993}":                                      "db",
-		"podAnnotations: {a: \"x\\x85y\"}":                                   "podAnnotations: a text has a control character",
-		"secrets: {A: \"\\x7f\"}":                                            "secrets: a text has a control character",
-		"extraVolumes: [{name: \"\\u009f\"}]":                                "extraVolumes: a text has a control character",
+		"imgae: {}":                                       "imgae",
+		"kind: DaemonSet":                                 "kind",
+		"envPrefix: shop":                                 "envPrefix",
+		"namespace: 'a b'":                                "namespace",
+		"fullnameOverride: 'a\"b'":                        "fullnameOverride",
+		"settings: {LEASE_TLL: 3s}":                       "LEASE_TLL",
+		"settings: {NAMESPACE: b}":                        "NAMESPACE",
+		"env: {\"A\\n  B\": c}":                           "does not match pattern",
+		"env: {TENURE_NAMESPACE: other}":                  "TENURE_NAMESPACE",
+		"env: {TENURE_INSTANCE_ID: one-for-all}":          "TENURE_INSTANCE_ID",
+		"redis: {host: ''}":                               "redis.host",
+		"redis: {url: 'redis://:secret@redis'}":           "url",
+		"redis: {url: 'redis://a:secret@redis'}":          "url",
+		"redis: {url: http://redis}":                      "url",
+		"redis: {url: 'redis://r', urlSecret: {name: a}}": "urlSecret",
+		"redis: {caSecret: {name: a}}":                    "redis.caSecret is for TLS",
+		"redis: {url: 'redis://r', caSecret: {name: a}}":  "redis.caSecret is for TLS",
+		"redis: {passwordSecret: {name: a}}\nsecrets: {TENURE_REDIS_PASSWORD: b}": "secrets.TENURE_REDIS_PASSWORD: redis.passwordSecret is there, too",
+		"podLabels: {app.kubernetes.io/name: other}":                              "app.kubernetes.io/name",
+		"podLabels: {tenure.dev/leader: 'true'}":                                  "tenure.dev/leader",
+		"podAnnotations: {checksum/config: x}":                                    "checksum/config",
+		"run: {enabled: true}":                                                    "run.command",
+		"run: {enabled: true, command: [x]}\nleaderService: {enabled: true}":      "leaderService",
+		"http: {enabled: false}\nmetrics: {serviceMonitor: {enabled: true}}":      "serviceMonitor",
+		"shutdown: {timeoutSeconds: 0}":                                           "timeoutSeconds",
+		"shutdown: {spareSeconds: 0}":                                             "spareSeconds",
+		"image: {tag: 'a b'}":                                                     "tag",
+		"replicas: -1":                                                            "replicas",
+		"secrets: {A: 1}":                                                         "secrets",
+		"env: {SHOP: 9007199254740993}":                                           "env.SHOP: Helm loses digits",
+		"settings: {PRIORITY: -9007199254740993}":                                 "settings.PRIORITY: Helm loses digits",
+		"env: {TENURE_ADDRESS_HOST: other}":                                       "TENURE_ADDRESS_HOST",
+		"networkPolicy: {enabled: true}":                                          "networkPolicy.redisSelector",
+		"redis: {cluster: true}":                                                  `namespace "shop": a Redis Cluster needs a hash tag in it, so that its keys share a slot. Set namespace: "{shop}"`,
+		"redis: {db: 9007199254740993}":                                           "db",
+		"podAnnotations: {a: \"x\\x85y\"}":                                        "podAnnotations: a text has a control character",
+		"secrets: {A: \"\\x7f\"}":                                                 "secrets: a text has a control character",
+		"extraVolumes: [{name: \"\\u009f\"}]":                                     "extraVolumes: a text has a control character",
 	} {
 		_, err := render(t, "shop", values)
 		require.ErrorContains(t, err, want, values)

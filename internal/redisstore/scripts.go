@@ -400,7 +400,7 @@ func ofSentinel(err error) (fix string, lasting bool) {
 	case !says("all sentinels specified in configuration are unreachable"):
 		return "", false
 	case says("NOAUTH"), says("WRONGPASS"), says("AUTH <password> called without any password"):
-		return "set SentinelUsername and SentinelPassword of the Redis client, or user:password in its URL, to what the Sentinels ask for", true
+		return "set SentinelUsername and SentinelPassword of the Redis client, or user:password in its URL, or REDIS_SENTINEL_PASSWORD in the environment, to what the Sentinels ask for", true
 	case says("unknown command"):
 		return "the addresses must be those of Sentinels: a client that asks Redis itself has no MasterName, and no master_name in its URL", true
 	case says(redis.Nil.Error()): // one that has just been set up may be told yet
@@ -445,7 +445,7 @@ func explain(op string, err error) error {
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		if _, untrusted := store.AsType[*tls.CertificateVerificationError](err); untrusted {
-			e.Fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName), or renew that"
+			e.Fix = "have the TLSConfig of the Redis client trust the server's certificate (RootCAs, ServerName; REDIS_CA_FILE in the environment), or renew that"
 		}
 		if text := err.Error(); strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate") {
 			e.Fix = asksForCertificate

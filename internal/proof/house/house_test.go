@@ -67,7 +67,7 @@ var floors = [][]string{
 	{"coordinator.go", "coordinator_roles.go", "control_run.go"}, // commands come by a hint, and drain
 	{"doctor.go"},
 	{"standalone.go"},
-	{"env.go"},
+	{"env.go", "env_access.go", "env_redis.go"},
 }
 
 // upward are the names that a file may use of one above it.

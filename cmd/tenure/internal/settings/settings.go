@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,13 +25,14 @@ const Prefix = "TENURE"
 // behind the prefix. Those that OptionsFromEnv of package tenure knows mean what they mean there.
 var names = []string{
 	"redis_url", "redis_cluster", "redis_host", "redis_port", "redis_username", "redis_db", "redis_tls", "redis_password",
-	"redis_password_file", "redis_cert_file", "redis_key_file",
+	"redis_password_file", "redis_cert_file", "redis_key_file", "redis_ca_file",
+	"redis_sentinel_username", "redis_sentinel_password", "redis_sentinel_password_file",
 	"namespace", "instance_id", "role", "leader_key", "lease_ttl", "renew_interval", "retry_interval", "drift_margin", "empty_history_wait",
 	"hold_off", "restart_guard", "failover_margin", "heartbeat_interval", "heartbeat_ttl", "sweep_interval", "drifted_after", "down_after",
 	"shutdown_timeout", "eligible", "priority", "preempt", "spread", "by_instance_id", "address", "address_host", "address_port", "version", "worker_count", "worker_id",
 	"roles", "capabilities", "metadata",
 	"by", "output", "timeout",
-	"api", "api_token", "api_token_file", "api_user", "api_password", "api_password_file",
+	"api", "api_token", "api_token_file", "api_user", "api_password", "api_password_file", "api_ca_file",
 }
 
 // instead are the settings that another one stands for: one that comes from a stronger place drops
@@ -38,6 +40,7 @@ var names = []string{
 var instead = map[string][]string{
 	"redis_url":  {"redis_host", "redis_port", "redis_username", "redis_db", "redis_tls"},
 	"redis_host": {"redis_url"}, "redis_password": {"redis_password_file"}, "redis_password_file": {"redis_password"},
+	"redis_sentinel_password": {"redis_sentinel_password_file"}, "redis_sentinel_password_file": {"redis_sentinel_password"},
 	"address": {"address_host", "address_port"}, "address_host": {"address"}, "address_port": {"address"},
 	"api_token": append([]string{"api_token_file"}, apiUser...), "api_token_file": append([]string{"api_token"}, apiUser...),
 	"api_user":     {"api_token", "api_token_file"},
@@ -112,7 +115,10 @@ func hasPassword(u *url.URL) bool {
 func (s *Settings) IsFlag(name string) bool { return strings.HasPrefix(s.origin[name], "--") }
 
 // API is the HTTP API that was named, and who asks.
-type API struct{ URL, Token, User, Password string }
+type API struct {
+	URL, Token, User, Password string
+	Authorities                *x509.CertPool // who vouches for it; nil: those of the system
+}
 
 // API returns the API to ask; nil: it is Redis that is to be asked. An API is stronger than a Redis
 // that was not named by a flag.
@@ -132,7 +138,28 @@ func (s *Settings) API() (*API, error) {
 	if s.Text("api_user") == "" && s.Text("api_password") != "" {
 		return nil, fmt.Errorf("%s: a password needs a user (fix: set %s_API_USER)", s.origin["api_password"], Prefix)
 	}
-	return &API{URL: at, Token: s.Text("api_token"), User: s.Text("api_user"), Password: s.Text("api_password")}, nil
+	authorities, err := s.authorities("api_ca_file")
+	if err != nil {
+		return nil, err
+	}
+	return &API{URL: at, Token: s.Text("api_token"), User: s.Text("api_user"), Password: s.Text("api_password"), Authorities: authorities}, nil
+}
+
+// authorities reads a file of certificates; nil if none is named.
+func (s *Settings) authorities(name string) (*x509.CertPool, error) {
+	path := s.Text(name)
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.origin[name], err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: %s has no certificate in PEM", s.origin[name], path)
+	}
+	return pool, nil
 }
 
 // Text returns a setting, "" if it is not set.

@@ -1,6 +1,9 @@
 package settings
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -217,6 +220,29 @@ func TestSecretFromAFile(t *testing.T) {
 	api, err := s.API()
 	require.NoError(t, err)
 	require.Equal(t, "hunter2 ", api.Token)
+}
+
+// TestAuthorityOfTheAPI: a file with the authorities that vouch for the API has some.
+func TestAuthorityOfTheAPI(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		return file
+	}
+	s := loaded(t, "api: http://api\napi_ca_file: "+write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})), nil)
+	api, err := s.API()
+	require.NoError(t, err)
+	want := x509.NewCertPool()
+	want.AddCert(server.Certificate())
+	require.True(t, want.Equal(api.Authorities))
+	for file, wrong := range map[string]string{write("none.pem", []byte("none")): "none.pem has no certificate in PEM", "/no/such/file": "/no/such/file"} {
+		_, err := loaded(t, "api: http://api\napi_ca_file: "+file, nil).API()
+		require.ErrorContains(t, err, wrong)
+		require.ErrorContains(t, err, "api_ca_file: ")
+	}
 }
 
 // TestTheEnvironmentIsAsItWas: what was not set is not, and what was is, also if it is empty.

@@ -3,6 +3,8 @@ package source
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,8 +40,9 @@ type Credentials struct{ Token, User, Password string }
 type APIOptions struct {
 	URL         string // up to the prefix that the handler is mounted under
 	Credentials Credentials
-	Namespace   string        // that it must serve; "": any
-	Timeout     time.Duration // of one question, while changes are followed or instances waited for
+	Authorities *x509.CertPool // who vouches for it; nil: those of the system
+	Namespace   string         // that it must serve; "": any
+	Timeout     time.Duration  // of one question, while changes are followed or instances waited for
 	Transport   http.RoundTripper
 }
 
@@ -71,6 +74,9 @@ func NewAPI(o APIOptions) (*API, error) {
 	if o.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxResponseHeaderBytes = maxHeader
+		if o.Authorities != nil {
+			t.TLSClientConfig = &tls.Config{RootCAs: o.Authorities, MinVersion: tls.VersionTLS12}
+		}
 		o.Transport = t
 	}
 	a := &API{base: base, options: o, minReturn: minReturn}
@@ -180,7 +186,11 @@ func (a *API) failed(ctx context.Context, err error) error {
 	if failed, is := errors.AsType[*url.Error](err); is {
 		err = failed.Err // the rest is the URL
 	}
-	return &apiError{kind: tenure.ErrUnreachable, text: fmt.Sprintf("the API at %s gives no answer: %v (fix: look whether the program runs there, and at --api)", a.base.Redacted(), err)}
+	fix := "look whether the program runs there, and at --api"
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		fix = "have TENURE_API_CA_FILE name the authority that has signed its certificate, or renew that"
+	}
+	return &apiError{kind: tenure.ErrUnreachable, text: fmt.Sprintf("the API at %s gives no answer: %v (fix: %s)", a.base.Redacted(), err, fix)}
 }
 
 // problem is the error that the API has answered with.

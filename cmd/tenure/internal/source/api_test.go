@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -40,6 +41,22 @@ func serve(t *testing.T, o APIOptions, handler http.HandlerFunc) (*API, *httptes
 func writeDocument(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, text)
+}
+
+// TestAuthoritiesOfAPI: an API with a certificate of a private authority is trusted by that.
+func TestAuthoritiesOfAPI(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeDocument(w, `{"namespace":"shop"}`) }))
+	defer server.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(server.Certificate())
+	ask := func(authorities *x509.CertPool) error {
+		a, err := NewAPI(APIOptions{URL: server.URL, Authorities: authorities, Timeout: time.Minute})
+		require.NoError(t, err)
+		defer a.Close()
+		return a.get(context.Background(), "snapshot", nil, new(map[string]any))
+	}
+	require.NoError(t, ask(trusted))
+	require.ErrorContains(t, ask(nil), "signed by unknown authority (fix: have TENURE_API_CA_FILE name")
 }
 
 // TestHostileAPI: whatever a server says comes back as an error within the context, with a fix.

@@ -64,6 +64,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.roles }}{{ $_ := set $own "ROLES" (join "," .) }}{{ end }}
 {{- with .Values.redis }}
 {{- if .cluster }}{{ $_ := set $own "REDIS_CLUSTER" "true" }}{{ end }}
+{{- if and .caSecret.name (not (or .tls .urlSecret.name (hasPrefix "rediss://" .url))) }}{{ fail "redis.caSecret is for TLS: set redis.tls, or a redis.url of rediss://" }}{{ end }}
 {{- if .urlSecret.name }}
 {{- if or .url .passwordSecret.name }}{{ fail "redis.urlSecret stands alone: neither redis.url nor redis.passwordSecret beside it" }}{{ end }}
 {{- else if .url }}{{ $_ := set $own "REDIS_URL" .url }}
@@ -75,6 +76,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .tls }}{{ $_ := set $own "REDIS_TLS" "true" }}{{ end }}
 {{- end }}
 {{- end }}
+{{- range include "tenure.mounted" . | fromJsonArray }}
+{{- if hasKey $.Values.secrets (printf "%s_%s" $prefix (trimSuffix "_FILE" .variable)) }}{{ fail (printf "secrets.%s_%s: redis.%s is there, too" $prefix (trimSuffix "_FILE" .variable) .value) }}{{ end }}
+{{- $_ := set $own .variable (printf "%s/%s" (include "tenure.mountPath" $) .path) }}
+{{- end }}
 {{- range $name, $value := .Values.settings }}{{ $_ := set $own $name (include "tenure.text" (dict "name" (printf "settings.%s" $name) "value" $value)) }}{{ end }}
 {{- $data := dict }}
 {{- range $name, $value := $own }}{{ $_ := set $data (printf "%s_%s" $prefix $name) $value }}{{ end }}
@@ -85,6 +90,35 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $_ := set $data $name (include "tenure.text" (dict "name" (printf "env.%s" $name) "value" $value)) }}
 {{- end }}
 {{- toJson $data -}}
+{{- end }}
+
+{{/* Where the Secrets of Redis are mounted: as a folder, since a single file would not be replaced. */}}
+{{- define "tenure.mountPath" -}}/etc/tenure/redis{{- end }}
+
+{{/* The Secrets that are mounted, as JSON, each with the variable that names its file. */}}
+{{- define "tenure.mounted" -}}
+{{- $mounted := list }}
+{{- with .Values.redis }}
+{{- if .passwordSecret.name }}{{ $mounted = append $mounted (dict "value" "passwordSecret" "secret" .passwordSecret "path" "password" "variable" "REDIS_PASSWORD_FILE") }}{{ end }}
+{{- if .caSecret.name }}{{ $mounted = append $mounted (dict "value" "caSecret" "secret" .caSecret "path" "ca.crt" "variable" "REDIS_CA_FILE") }}{{ end }}
+{{- end }}
+{{- toJson $mounted -}}
+{{- end }}
+
+{{- define "tenure.volumes" -}}
+{{- $sources := list }}
+{{- range include "tenure.mounted" . | fromJsonArray }}
+{{- $sources = append $sources (dict "secret" (dict "name" .secret.name "items" (list (dict "key" .secret.key "path" .path)))) }}
+{{- end }}
+{{- $volumes := .Values.extraVolumes | default list }}
+{{- if $sources }}{{ $volumes = append $volumes (dict "name" "tenure-redis" "projected" (dict "sources" $sources)) }}{{ end }}
+{{- toJson $volumes -}}
+{{- end }}
+
+{{- define "tenure.volumeMounts" -}}
+{{- $mounts := .Values.extraVolumeMounts | default list }}
+{{- if include "tenure.mounted" . | fromJsonArray }}{{ $mounts = append $mounts (dict "name" "tenure-redis" "mountPath" (include "tenure.mountPath" .) "readOnly" true) }}{{ end }}
+{{- toJson $mounts -}}
 {{- end }}
 
 {{- define "tenure.grace" -}}

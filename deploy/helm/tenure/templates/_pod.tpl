@@ -54,7 +54,7 @@ spec:
   {{- with .Values.affinity }}
   affinity: {{ toJson . }}
   {{- end }}
-  {{- with .Values.extraVolumes }}
+  {{- with include "tenure.volumes" . | fromJsonArray }}
   volumes: {{ toJson . }}
   {{- end }}
   containers:
@@ -97,12 +97,6 @@ spec:
         - name: {{ $prefix }}_ADDRESS_PORT
           value: {{ .Values.http.port | int64 | toString | toJson }}
         {{- end }}
-        {{- with .Values.redis.passwordSecret }}
-        {{- if .name }}
-        - name: {{ $prefix }}_REDIS_PASSWORD
-          valueFrom: { secretKeyRef: { name: {{ toJson .name }}, key: {{ toJson .key }} } }
-        {{- end }}
-        {{- end }}
         {{- with .Values.redis.urlSecret }}
         {{- if .name }}
         - name: {{ $prefix }}_REDIS_URL
@@ -143,7 +137,7 @@ spec:
       {{- with .Values.resources }}
       resources: {{ toJson . }}
       {{- end }}
-      {{- with .Values.extraVolumeMounts }}
+      {{- with include "tenure.volumeMounts" . | fromJsonArray }}
       volumeMounts: {{ toJson . }}
       {{- end }}
 {{- end }}
