@@ -51,7 +51,7 @@ type electionShared struct {
 type addressBook interface {
 	known(id string) string                     // as it was last read, "": not known; does not block
 	read(ctx context.Context, id string) string // asks; "": none, or no answer
-	leaderChanged(before, now string)           // another one leads than before; "": nobody; does not block
+	leaderChanged(before, now string)           // another one leads than before, or in another term; "": nobody; does not block
 	newer(id string) time.Duration              // by how much later this process started than that instance of another version
 }
 
@@ -649,7 +649,7 @@ func (l *electionLoop) announce() {
 func (l *electionLoop) publishStatus(state ElectionState) {
 	is := l.report.snapshot(state, l.cand, l.calls)
 	was := l.status.Swap(is)
-	if before, now := was.instance(), is.instance(); l.addresses != nil && before != now {
+	if before, now := was.instance(), is.instance(); l.addresses != nil && (before != now || now != "" && was.LeaderToken != is.LeaderToken) {
 		l.addresses.leaderChanged(before, now)
 	}
 }

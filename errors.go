@@ -93,7 +93,7 @@ type NotLeaderError struct {
 	Leader string // instance ID; if Token is 0, what a foreign client wrote: untrusted
 	Token  int64  // fencing token; 0: not a tenure client
 	// Address is what the leader says as RegistryOptions.Address, as this process last read it:
-	// when the leader changed, with a listing, or with Elector.Leader. "" if it says none, or if it
+	// when its term began, with a listing, or with Elector.Leader. "" if it says none, or if it
 	// was not read yet.
 	Address string
 }

@@ -49,7 +49,7 @@ type Registry struct {
 	random      func() float64
 	elections   elections
 	places      places
-	newLeader   wakeup // an instance leads whose record was never read
+	newLeader   wakeup // a term of another instance has begun
 	readOnly    bool   // of a Control that takes no part: there is no record of its own
 
 	wake                       wakeup     // the beat loop beats at once
@@ -516,13 +516,15 @@ type place struct {
 	address string
 	version string
 	started time.Time
-	read    bool // the record was there
-	roles   int  // that the instance leads
+	read    bool      // the record was there, and no term of the instance has begun since
+	at      time.Time // when it was last read; zero: never
+	roles   int       // that the instance leads
 }
 
-// lead notes that an instance leads a role, and who did before; "" is nobody. It reports whether
-// the record of the instance is to be read. There may be thousands of roles: it looks at no other.
-func (p *places) lead(before, now string) (unread bool) {
+// lead notes that a term of an instance has begun, and who led the role before; "" is nobody. The
+// record of the instance is then to be read, again if it was: a process that has been started anew
+// under its ID may be elsewhere. There may be thousands of roles: it looks at no other.
+func (p *places) lead(before, now string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if is := p.byID[before]; is != nil {
@@ -531,7 +533,7 @@ func (p *places) lead(before, now string) (unread bool) {
 		}
 	}
 	if now == "" {
-		return false
+		return
 	}
 	if p.byID == nil {
 		p.byID = make(map[string]*place)
@@ -542,20 +544,28 @@ func (p *places) lead(before, now string) (unread bool) {
 		p.byID[now] = is
 	}
 	is.roles++
-	return !is.read
+	is.read = false
 }
 
-// unread are the instances that lead and whose records were never read, in the order of their IDs.
-func (p *places) unread() (unread []string) {
+// placeSpacing is how soon the record of an instance is read again that leads ever more roles.
+const placeSpacing = time.Second
+
+// unread are the instances whose records are to be read, in the order of their IDs. rest says that
+// others were read so lately that they are to be read later.
+func (p *places) unread(now time.Time) (unread []string, rest bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, is := range p.byID {
-		if !is.read {
+		switch {
+		case is.read:
+		case !is.at.IsZero() && now.Sub(is.at) < placeSpacing:
+			rest = true
+		default:
 			unread = append(unread, id)
 		}
 	}
 	slices.Sort(unread)
-	return unread
+	return unread, rest
 }
 
 // note takes the record of an instance that somebody has read.
@@ -563,7 +573,7 @@ func (p *places) note(i Instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if is := p.byID[i.ID]; is != nil {
-		is.address, is.version, is.started, is.read = i.Address, i.Version, i.StartedAt, true
+		is.address, is.version, is.started, is.read, is.at = i.Address, i.Version, i.StartedAt, true, time.Now()
 	}
 }
 

@@ -345,13 +345,15 @@ func (r *Registry) read(ctx context.Context, id string) string {
 }
 
 func (r *Registry) leaderChanged(before, now string) {
-	if r.places.lead(before, now) && now != r.id {
+	r.places.lead(before, now)
+	if now != "" && now != r.id {
 		r.newLeader.nudge()
 	}
 }
 
-// findLeaders reads the record of each new leader until ctx is done: one call a change of leader.
-// What cannot be read is asked for again after registryBound, and then less and less often.
+// findLeaders reads the records of those whose terms have begun, until ctx is done: one call a
+// change of leader, and one a placeSpacing if an instance comes to lead many roles. What cannot be
+// read is asked for again after registryBound, and then less and less often.
 func (r *Registry) findLeaders(ctx context.Context) {
 	timer := time.NewTimer(0)
 	timer.Stop()
@@ -367,7 +369,8 @@ func (r *Registry) findLeaders(ctx context.Context) {
 			pause = min(2*pause, r.opts.DownAfter)
 		}
 		asked, failed := false, false
-		for _, id := range r.places.unread() {
+		unread, rest := r.places.unread(time.Now())
+		for _, id := range unread {
 			if id == r.id {
 				continue
 			}
@@ -379,7 +382,10 @@ func (r *Registry) findLeaders(ctx context.Context) {
 		if asked { // else nothing is known that was not
 			r.elections.compared()
 		}
-		if failed {
+		switch {
+		case rest:
+			timer.Reset(placeSpacing)
+		case failed:
 			timer.Reset(pause)
 		}
 	}

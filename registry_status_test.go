@@ -204,6 +204,42 @@ func TestNotLeaderNamesTheAddress(t *testing.T) {
 	})
 }
 
+// TestAddressOfALeaderThatWasStartedAnew: a process that leads under the ID of the last leader is
+// found where it is, and counts with its own version, whether anybody else led in between or not.
+func TestAddressOfALeaderThatWasStartedAnew(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		at := func(address, version string) func(*Options) {
+			return func(o *Options) { o.Registry.Address, o.Registry.Version = address, version }
+		}
+		a := c.member("a", at("a:80", "1")).start()
+		c.pass(time.Minute)
+		b := c.member("b", at("b:80", "2"))
+		b.Elector().SetEligible(false)
+		b.start()
+		c.pass(time.Minute)
+		leads := func() string {
+			c.Helper()
+			var err *NotLeaderError
+			require.ErrorAs(c, b.Elector().Do(context.Background(), func(context.Context, Term) error { return nil }), &err)
+			require.Equal(c, "a", err.Leader)
+			return err.Address
+		}
+		require.Equal(c, "a:80", leads())
+		require.Equal(c, time.Minute, b.Registry().newer("a"))
+
+		a.crash()
+		a = c.member("a", at("a:81", "2")).start() // within the lease of the one that is gone
+		c.pass(time.Minute)
+		require.Equal(c, "a:81", leads())
+		require.Zero(c, b.Registry().newer("a"))
+
+		for _, m := range []*instance{a, b} {
+			_, stopped := m.stop()
+			require.NoError(c, stopped)
+		}
+	})
+}
+
 // TestAddressIsAskedForAgain: a leader whose record cannot be read at first is found later.
 func TestAddressIsAskedForAgain(t *testing.T) {
 	inCluster(t, func(c *cluster) {
@@ -842,7 +878,8 @@ func TestOverviewAgain(t *testing.T) {
 }
 
 // TestLeaderOfOneRoleOfMany: that one role of a thousand has changed hands costs no more than it
-// does of ten. The record of an instance is kept while it leads any of them.
+// does of ten. The record of an instance is kept while it leads any of them, and is read once a
+// second at most, however many it comes to lead.
 func TestLeaderOfOneRoleOfMany(t *testing.T) {
 	allocs := make(map[int]float64)
 	for _, many := range []int{10, 1000} {
@@ -851,9 +888,13 @@ func TestLeaderOfOneRoleOfMany(t *testing.T) {
 			r.leaderChanged("", "a")
 		}
 		require.Len(t, r.newLeader, 1)
-		require.Equal(t, []string{"a"}, r.places.unread())
+		unread, rest := r.places.unread(time.Now())
+		require.Equal(t, []string{"a"}, unread)
+		require.False(t, rest)
 		r.places.note(Instance{ID: "a", Address: "a:80"})
-		require.Empty(t, r.places.unread())
+		unread, rest = r.places.unread(time.Now())
+		require.Empty(t, unread)
+		require.False(t, rest)
 		<-r.newLeader
 		allocs[many] = testing.AllocsPerRun(5, func() {
 			r.leaderChanged("a", "me")
@@ -861,12 +902,19 @@ func TestLeaderOfOneRoleOfMany(t *testing.T) {
 			r.leaderChanged("me", "a")
 			r.leaderChanged("a", "b")
 			<-r.newLeader
-			_ = r.places.unread()
+			_, _ = r.places.unread(time.Now())
 			r.leaderChanged("b", "")
 			r.leaderChanged("", "a")
+			<-r.newLeader
 		})
-		require.Empty(t, r.newLeader, "it is known")
-		require.Equal(t, "a:80", r.known("a"))
+		require.Equal(t, "a:80", r.known("a"), "until it is read again")
+		at := r.places.byID["a"].at
+		unread, rest = r.places.unread(at)
+		require.Empty(t, unread)
+		require.True(t, rest)
+		unread, rest = r.places.unread(at.Add(time.Second))
+		require.Equal(t, []string{"a"}, unread)
+		require.False(t, rest)
 		for range many {
 			r.leaderChanged("a", "")
 		}
