@@ -345,8 +345,8 @@ func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malforme
 
 // eachBy is each with what makes sense of an entry, see recorded.
 func (r *Registry) eachBy(ctx context.Context, read func(store.Entry) (Instance, bool), take func(Instance) bool) (malformed int, err error) {
-	seen := make(map[string]struct{}) // a scan may repeat itself
-	looked := 0
+	seen := make(map[string]struct{}) // a scan may repeat itself, and begin anew on another server
+	strange, looked := 0, 0
 	const mostPages = 10 * maxInstances / store.ScanCount // small pages are Redis's right, a scan without an end is not
 	cursor := "0"
 	for range mostPages {
@@ -354,6 +354,10 @@ func (r *Registry) eachBy(ctx context.Context, read func(store.Entry) (Instance,
 		if err != nil {
 			return malformed, err
 		}
+		if page.Anew {
+			malformed, looked, strange = malformed-strange, looked-strange, 0
+		}
+		strange += page.Malformed
 		malformed += page.Malformed
 		looked += page.Malformed
 		for _, entry := range page.Entries {

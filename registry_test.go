@@ -834,6 +834,37 @@ func TestListingIsTruncated(t *testing.T) {
 	require.Len(t, list, maxInstances)
 }
 
+// TestListingAcrossARestart: whoever is there all the time is listed, once, though each start of a
+// server has another order, by which a scan that goes on from the old place misses some.
+func TestListingAcrossARestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t, redistest.Persist())
+	w := &registryCluster{T: t, rdb: server.Client(t), real: server}
+	const many = 2000
+	var pairs []string
+	for i := range many {
+		pairs = append(pairs, fmt.Sprint("i", i), "{}")
+	}
+	pairs = append(pairs, "no ID", "{}", "broken", "{")
+	require.NoError(t, w.rdb.HSet(t.Context(), "waf:cluster:instances", pairs).Err())
+	m := w.member("reader")
+	listed := make(map[string]int)
+	malformed, err := m.each(t.Context(), func(i Instance) bool {
+		if listed[i.ID]++; len(listed) == many/2 {
+			server.Restart(t)
+		}
+		return true
+	})
+	require.NoError(t, err)
+	require.Len(t, listed, many)
+	for id, times := range listed {
+		require.Equal(t, 1, times, id)
+	}
+	require.Equal(t, 2, malformed)
+}
+
 // endlessScan answers each page with another cursor, as no Redis does.
 type endlessScan struct {
 	store.Registry

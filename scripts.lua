@@ -1654,9 +1654,18 @@ return table.concat(reply, ' ')
 
 --@ scan
 -- Reads a page of the instances. Writes nothing. KEYS: 1 instances, 2 beats.
--- ARGV: 1 cursor, 2 about how many, 3 all, or new: IDs that have no beat.
+-- ARGV: 1 cursor: that of Redis, and the run ID of the server, which has an order of its own: on another one, or after a restart, the
+--       listing begins anew, 2 about how many, 3 all, or new: IDs that have no beat.
 -- Reply: next cursor, Redis's time (ms), how many entries are none of an instance, then ID, last beat ('': none) and record of each.
-local found = call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local function run_id()
+  local info = redis.pcall('INFO', 'server')
+  return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or '' -- without the right to it there is none
+end
+local cursor, of = string.match(ARGV[1], '^(%d+) ?(%x*)$')
+local server = of and of ~= '' and run_id() or ''
+if server ~= '' and server ~= of then cursor = '0' end -- rule same-server
+local found = call('HSCAN', KEYS[1], cursor or ARGV[1], 'COUNT', ARGV[2])
+if found[1] ~= '0' and server == '' then server = run_id() end
 local fields, new = found[2], ARGV[3] == 'new'
 local ids, records, malformed = {}, {}, 0
 for i = 1, #fields, 2 do
@@ -1667,7 +1676,7 @@ for i = 1, #fields, 2 do
     malformed = malformed + 1
   end
 end
-local reply = { found[1], integer(time()), integer(malformed) }
+local reply = { found[1] .. (server ~= '' and ' ' .. server or ''), integer(time()), integer(malformed) }
 for first = 1, #ids, 500 do
   local last = math.min(first + 499, #ids)
   local scores = call('ZMSCORE', KEYS[2], unpack(ids, first, last))

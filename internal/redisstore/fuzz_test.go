@@ -21,7 +21,7 @@ func FuzzRegistryReplies(f *testing.F) {
 	f.Add("|||")
 	f.Fuzz(func(t *testing.T, text string) {
 		reply := strings.Split(text, "|")
-		if page, err := parseScanReply(reply); err == nil {
+		if page, err := parseScanReply("0", reply); err == nil {
 			require.Len(t, page.Entries, len(reply)/3-1)
 			for _, e := range page.Entries {
 				require.True(t, e.Last >= 0 && e.Last <= 1<<53)

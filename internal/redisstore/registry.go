@@ -133,14 +133,20 @@ func (s *Store) Scan(ctx context.Context, cursor string, onlyNew bool) (store.Sc
 	if err != nil {
 		return store.ScanReply{}, err
 	}
-	return parseScanReply(reply)
+	return parseScanReply(cursor, reply)
 }
 
-func parseScanReply(reply []string) (store.ScanReply, error) {
+func parseScanReply(cursor string, reply []string) (store.ScanReply, error) {
 	if len(reply) < 3 || len(reply)%3 != 0 {
 		return store.ScanReply{}, malformedReply(reply)
 	}
 	page := store.ScanReply{Next: reply[0], Now: store.Natural(reply[1]), Malformed: int(store.Natural(reply[2]))}
+	_, before, _ := strings.Cut(cursor, " ")
+	next, server, _ := strings.Cut(page.Next, " ")
+	page.Anew = before != "" && server != "" && server != before
+	if next == "0" {
+		page.Next = next
+	}
 	for i := 3; i < len(reply); i += 3 {
 		last, beaten := score(reply[i+1])
 		page.Entries = append(page.Entries, store.Entry{ID: reply[i], Beaten: beaten, Last: last, Record: reply[i+2]})

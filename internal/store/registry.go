@@ -97,6 +97,7 @@ type Entry struct {
 // ScanReply is one page of a listing.
 type ScanReply struct {
 	Next      string // cursor of the next page; "0": there is none
+	Anew      bool   // it is the first page again: the cursor was another server's
 	Now       int64
 	Malformed int
 	Entries   []Entry
