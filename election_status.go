@@ -272,11 +272,13 @@ func (r *electionReport) leads(now lease.Reading, number uint64, answer store.Le
 	}
 	r.heard, r.knownAt = number, now.Mono
 	r.leaderEnds = r.knownUntil(answer)
+	before := r.leaderToken
 	r.leaderToken = answer.Token
 	if answer.Reason == "foreign" || answer.Holder == "" {
 		r.leaderToken = 0
 	}
-	if answer.Holder == r.leader {
+	anew := answer.Verdict == lease.Won && before != 0 && answer.Token != before // after another process of this ID, say
+	if answer.Holder == r.leader && !anew {
 		return
 	}
 	r.leader = answer.Holder

@@ -802,6 +802,36 @@ func TestTerms(t *testing.T) {
 	})
 }
 
+// TestLeaderThatWasStartedAnew: a process that leads after one that has died with its ID says so, as
+// it does after any other.
+func TestLeaderThatWasStartedAnew(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a").start()
+		c.pass(time.Minute)
+		b := c.member("b", func(o *Options) { o.Election.Ineligible = true }).start()
+		c.pass(time.Minute)
+		was := b.Elector().Status().LeaderToken
+		a.crash()
+		a = c.member("a").start()
+		c.pass(time.Minute)
+		term, leads := a.Elector().Term()
+		require.True(c, leads)
+		require.Greater(c, term.Token, was)
+		var lines []string
+		for _, e := range a.witness.told(EventLeaderChanged) {
+			lines = append(lines, fmt.Sprintf("%d %s after %q: %q", e.Token, e.Subject, e.Former, e.Reason))
+		}
+		require.Equal(c, []string{
+			fmt.Sprintf("%d a after %q: %q", was, "", ""),
+			fmt.Sprintf("%d a after %q: %q", term.Token, "a", "lapsed"),
+		}, lines)
+		for _, m := range []*instance{a, b} {
+			_, stopped := m.stop()
+			require.NoError(c, stopped)
+		}
+	})
+}
+
 // TestFixThatIsAskedForAgain: a key belongs to something else, by what any call says of it. Once it
 // was repaired, and another call has found that, it is news if it happens again.
 func TestFixThatIsAskedForAgain(t *testing.T) {
