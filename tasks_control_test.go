@@ -1014,6 +1014,31 @@ func TestReschedule(t *testing.T) {
 	})
 }
 
+// TestRescheduleTwice: the slot that a first change has put off, and that has passed since, brings
+// no run at a time that the schedule of a second change does not name.
+func TestRescheduleTwice(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		at := func(hour time.Duration) Schedule { return At(g.began.Add(hour * time.Hour)) }
+		a := g.member("a")
+		for name, s := range map[string]Schedule{"postponed": at(13), "off": Cron("0 13 * * *"), "off-and-on": Cron("0 13 * * *")} {
+			require.NoError(g, a.Register(Task{Name: name, Schedule: s, Run: g.run(0)}))
+		}
+		a.begin()
+		g.at(12 * time.Hour)
+		require.NoError(g, a.Reschedule("postponed", at(18)))
+		require.NoError(g, a.Reschedule("off", Cron("0 18 * * *")))
+		require.NoError(g, a.Reschedule("off-and-on", OnDemand()))
+		g.at(15 * time.Hour)
+		require.NoError(g, a.Reschedule("postponed", at(20)))
+		require.NoError(g, a.Reschedule("off", OnDemand()))
+		require.NoError(g, a.Reschedule("off-and-on", Cron("0 18 * * *")))
+		g.at(16 * time.Hour)
+		require.NoError(g, a.Reschedule("off-and-on", Cron("0 20 * * *")))
+		g.at(40 * time.Hour)
+		require.Equal(g, []string{"20h0m0s off-and-on 20h0m0s #1 starts", "20h0m0s postponed 20h0m0s #1 starts"}, sortedTrace(g.noted()))
+	})
+}
+
 // TestRescheduleOfWhatWasReplaced: a task that was unregistered and registered anew while its new
 // schedule was looked at is the new task with that schedule, not the old one again.
 func TestRescheduleOfWhatWasReplaced(t *testing.T) {

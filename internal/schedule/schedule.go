@@ -24,6 +24,14 @@ type OnDemand struct{}
 // Next returns the zero time.
 func (OnDemand) Next(time.Time) time.Time { return time.Time{} }
 
+func (OnDemand) never() {}
+
+// isNever reports whether a schedule is an OnDemand, or a struct that embeds one.
+func isNever(s Schedule) bool {
+	_, never := s.(interface{ never() })
+	return never
+}
+
 // At is the schedule of one slot, in Unix ms.
 type At int64
 

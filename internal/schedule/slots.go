@@ -170,10 +170,18 @@ func (p *Policy) replan(r store.TaskRecord, now int64) int64 {
 		return max(next, now)
 	}
 	first := p.begin(Rules{Schedule: p.Schedule}, r, now)
-	if r.Next != 0 && (interval > 0 || r.PutOff(now)) {
+	if r.Next != 0 && (interval > 0 || r.PutOff(now) && !p.final(first)) {
 		return min(r.Next, cmp.Or(first, r.Next))
 	}
 	return first // what would have been due under a schedule that was not in force was never due
+}
+
+// final reports whether the first slot of a schedule that was not in force before stands, whatever
+// was put off for it: the one time of an At, and that of OnDemand, which is none. No change of the
+// leader can put them off for ever.
+func (p *Policy) final(first int64) bool {
+	_, once := onceAt(p.Schedule)
+	return once && first != 0 || isNever(p.Schedule)
 }
 
 // begin is the first slot of a schedule that was not in force before. One that is due only once may

@@ -275,6 +275,19 @@ func TestReplan(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.task.replan(c.record, now), name)
 	}
+	putOff := store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + 7, Scheduled: 5, Started: 8}
+	for name, c := range map[string]struct {
+		schedule Schedule
+		want     int64
+	}{
+		"at, to come":        {At(now + 9), now + 9},
+		"at, it is over":     {At(now - tableDay), now + 7},
+		"on demand":          {OnDemand{}, 0},
+		"on demand, of ours": {struct{ OnDemand }{}, 0},
+	} {
+		p := Policy{Name: "t", Spec: "s", Schedule: c.schedule}
+		require.Equal(t, c.want, p.replan(putOff, now), name)
+	}
 	over := Policy{Name: "t", Schedule: slotAt(now - 1)}
 	require.Equal(t, now+7, over.replan(store.TaskRecord{Due: "x", Spec: "o 9 8", Next: now + 7, Started: 8}, now), "the new schedule has ended")
 }
@@ -314,6 +327,7 @@ func TestChangesOfASchedule(t *testing.T) {
 		"changed, it was due":       {store.TaskRecord{Due: "x", Spec: "o", Next: 1000}, 1002, "s", false, "s", false},
 		"again, still the first":    {store.TaskRecord{Due: "x", Spec: "o 900 1000", Next: 1500, Started: 899}, 2000, "s 900 1000", false, "s", true},
 		"again, to come":            {store.TaskRecord{Due: "x", Spec: "o 900 1001", Next: 1500, Started: 899}, 2000, "s 900 1001", false, "s", false},
+		"again, after none":         {store.TaskRecord{Due: "0", Spec: "o 900 1000", Started: 899}, 2000, "s", false, "s", true},
 		"again, it has run since":   {store.TaskRecord{Due: "x", Spec: "o 900 1000", Next: 1500, Started: 900}, 2000, "s 1000 1500", false, "s", false},
 		"not as tenure writes it":   {store.TaskRecord{Due: "x", Spec: "o 900", Next: 1000}, 2000, "s", false, "s", false},
 		"nor this":                  {store.TaskRecord{Due: "x", Spec: "o 900 950 1", Next: 1000}, 2000, "s", false, "s", false},

@@ -47,7 +47,7 @@ func (r TaskRecord) ChangedTo(spec string, next, now int64) string {
 	}
 	changed, dropped := r.change()
 	switch {
-	case dropped != 0 && r.Started < changed: // it is still the first one
+	case dropped != 0 && r.Started < changed && r.Next != 0: // it is still the first one, and nobody has switched the task off since
 	case r.Next > now && (next == 0 || next > r.Next):
 		changed, dropped = now, r.Next
 	default:

@@ -122,7 +122,9 @@ var planning = []bug{
 		old: "strconv.Itoa(day%7))", new: "strconv.Itoa(day%8))"},
 
 	{name: "put off by each change", test: "TestTwoVersionsLeadByTurns", breaks: "while two versions lead by turns a daily task never runs", file: "internal/schedule/slots.go",
-		old: "(interval > 0 || r.PutOff(now)) {", new: "interval > 0 {"},
+		old: "(interval > 0 || r.PutOff(now) && !p.final(first)) {", new: "interval > 0 {"},
+	{name: "what was put off runs under any schedule", test: "TestRescheduleTwice", breaks: "a task that was postponed twice, or switched off, runs at a time that no schedule names", file: "internal/schedule/slots.go",
+		old: " && !p.final(first)", new: ""},
 	{name: "change of a schedule in silence", test: "TestTwoVersionsLeadByTurns", breaks: "nobody hears that two versions lead by turns", file: "internal/schedule/machine_slots.go",
 		old: "\t\t\t\tif changed {\n", new: "\t\t\t\tif changed && m.term.over {\n"},
 	{name: "hung schedules asked for ever", test: "TestHungSchedulesStopNoOther", breaks: "four schedules that hang stop all tasks with schedules of their own", file: "tasks_run.go",
