@@ -93,7 +93,7 @@ type leadTask struct {
 	question *question    // what its schedule is being asked aside
 	faults   reportOnce   // of the record
 	barred   []barred     // fixes that were reported, and that no call has shown to be made
-	hung     bool         // the schedule: has been reported
+	ill      error        // what is wrong with its schedule: the task stands still; nil: nothing
 	slowRun  string       // the last run that was reported as slow
 	leaving  bool         // it was unregistered
 	gone     bool         // it was dropped: its name may be another's, and answers may still come
@@ -511,8 +511,24 @@ func (l *taskLoop) stands(t *leadTask, err error) {
 	}
 }
 
+// goesOn notes that the record keeps a task from going on no more. Its schedule may still do.
 func (l *taskLoop) goesOn(t *leadTask) {
 	if t.faults.over() {
+		l.s.stands(t.Name, t.ill)
+	}
+}
+
+// sickens says that the schedule of a task keeps it from going on, and why.
+func (l *taskLoop) sickens(t *leadTask, err error) {
+	t.ill = fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err)
+	l.stands(t, t.ill)
+}
+
+// heals notes that the schedule of a task does so no more.
+func (l *taskLoop) heals(t *leadTask) {
+	if t.ill != nil {
+		t.ill = nil
+		t.faults.over()
 		l.s.stands(t.Name, nil)
 	}
 }
@@ -578,9 +594,6 @@ func (l *taskLoop) reschedule(t *leadTask, r *registered) {
 	l.unask(t)
 	t.registered = r
 	t.machine.Reschedule(r.policy())
-	if t.hung {
-		t.hung = false
-		l.goesOn(t)
-	}
+	l.heals(t)
 	l.touch(t)
 }

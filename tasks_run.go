@@ -232,20 +232,14 @@ func (l *taskLoop) consult(t *leadTask, ask *schedule.Question) (wait time.Durat
 func (l *taskLoop) consulted(t *leadTask, ask *schedule.Question, err error) {
 	if err != nil {
 		if !t.machine.Broken(ask) {
-			l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, err))
+			l.sickens(t, err)
 		}
 		return
 	}
 	l.place(t)
-	stale := t.machine.Answered(ask)
+	t.machine.Answered(ask)
 	l.placed(t)
-	if stale {
-		return
-	}
-	if t.hung {
-		t.hung = false
-		l.goesOn(t)
-	}
+	l.heals(t)
 }
 
 // unask has a task wait no longer for what its schedule is asked.
@@ -283,8 +277,7 @@ func (l *taskLoop) attend(t *leadTask) (wait time.Duration) {
 
 // hung reports, once until it answers, that the schedule of a task does not.
 func (l *taskLoop) hung(t *leadTask) {
-	if !t.hung {
-		t.hung = true
-		l.stands(t, fmt.Errorf("%w: schedule %q: %w", ErrMisconfigured, t.text, errHungSchedule))
+	if t.ill == nil {
+		l.sickens(t, errHungSchedule)
 	}
 }

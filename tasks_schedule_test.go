@@ -225,6 +225,56 @@ func TestBrokenSchedule(t *testing.T) {
 	}
 }
 
+// TestScheduleThatFailsDuringARun: as long as the task stands still its status says why, though
+// calls about its record have answers, and the run that is on can be canceled.
+func TestScheduleThatFailsDuringARun(t *testing.T) {
+	for name, c := range map[string]struct {
+		hangs bool
+		hint  bool
+	}{"hangs": {true, true}, "hangs, no hint": {true, false}, "broken": {false, true}, "broken, no hint": {false, false}} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				own := &hangingSchedule{release: make(chan struct{}), every: time.Hour}
+				var broken atomic.Bool
+				a := g.leader("a", Task{Name: "t", Run: g.run(5 * time.Hour), Schedule: ownSchedule{func(after time.Time) time.Time {
+					if broken.Load() {
+						panic("broken")
+					}
+					return own.Next(after)
+				}, "own"}})
+				g.pass(90 * time.Minute)
+				own.hang.Store(c.hangs)
+				broken.Store(!c.hangs)
+				g.pass(time.Hour)
+				require.ErrorIs(g, a.status().Err, ErrMisconfigured)
+				require.Len(g, g.noted(), 1)
+				b := g.member("b")
+				if c.hint {
+					require.NoError(g, a.Cancel(g.Context(), "t"))
+					g.pass(time.Second)
+				} else {
+					require.NoError(g, b.Cancel(g.Context(), "t"))
+					g.pass(time.Minute + time.Second)
+				}
+				require.Len(g, g.told(EventTaskCanceled), 1)
+				require.Equal(g, RunCanceled, a.status().Last.State)
+				g.pass(2 * time.Hour)
+				require.ErrorIs(g, a.status().Err, ErrMisconfigured)
+				require.Len(g, g.told(EventTaskBlocked), 1)
+				if c.hangs {
+					own.hang.Store(false)
+					close(own.release)
+				} else {
+					require.NoError(g, a.Reschedule("t", Every(time.Hour)))
+				}
+				g.pass(time.Second)
+				require.NoError(g, a.status().Err, "it goes on")
+				a.end()
+			})
+		})
+	}
+}
+
 // TestScheduleBrokenFromTheStart: it has no first slot in this term, and the record stays as it
 // was.
 func TestScheduleBrokenFromTheStart(t *testing.T) {

@@ -147,8 +147,12 @@ func (m *Machine) Step() Step {
 		m.queued = nil
 		m.enqueue(queued)
 	}
-	if m.question == nil && m.call == nil && !m.over() && !m.disabled {
+	switch {
+	case m.call != nil || m.over():
+	case m.question == nil && !m.disabled:
 		m.decide(&s)
+	case m.news && m.run != nil && m.opened: // its schedule keeps the task, but the run can be canceled
+		m.read(store.TaskRead{})
 	}
 	if m.call != nil {
 		m.drive(&s)
@@ -232,7 +236,9 @@ func (m *Machine) Next() int64 {
 
 // Looks reports whether Look may be called.
 func (m *Machine) Looks() bool {
-	return !m.over() && m.opened && !m.disabled && m.call == nil && m.queued == nil && m.rerunOf == "" // a rerun that waits reads it
+	able := !m.disabled || m.run != nil // its run may be canceled
+
+	return !m.over() && m.opened && able && m.call == nil && m.queued == nil && m.rerunOf == "" // a rerun that waits reads it
 }
 
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
