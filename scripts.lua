@@ -1079,7 +1079,7 @@ return task_answer('ok', now, task)
 -- Removes the record of a task that the leader of its role does not know, with its history. A leader has opened what it knows within
 -- a minute. KEYS: 2 history, 3 index, 4 index of triggers, 5 lease, 6 its since key, 7 its term hash.
 -- ARGV: 1 name of the task, 2 ms for which the leader must have led.
--- Verdicts: ok | absent | known (the leader has opened it) | unled (nobody has led for so long).
+-- Verdicts: ok | absent | known (the leader has opened it, or that of another role) | unled (nobody has led for so long).
 local now = time()
 local task = read_task(KEYS[1], now)
 if call('EXISTS', KEYS[1]) == 0 then
@@ -1087,6 +1087,7 @@ if call('EXISTS', KEYS[1]) == 0 then
   call('ZREM', KEYS[4], ARGV[1])
   return task_answer('absent', now, task)
 end
+if task.lease ~= '' and task.lease ~= KEYS[5] then return task_answer('known', now, task) end -- rule moved-orphan: another leader has it since it was read
 local since = natural(read_since(KEYS[6]) or '')
 if call('EXISTS', KEYS[5]) == 0 or since == 0 or since * 1000 > now - ARGV[2] then return task_answer('unled', now, task) end
 if natural(call('HGET', KEYS[7], 'token') or '') <= task.fence then return task_answer('known', now, task) end -- rule orphan

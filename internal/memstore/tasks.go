@@ -275,6 +275,8 @@ func (s *Tasks) Forget(_ context.Context, name string, f store.TaskForget) (stor
 		}
 		if s.terms != nil {
 			switch leads := s.terms.of(f.Lease); {
+			case r.Lease != "" && r.Lease != f.Lease:
+				return store.TaskKnown // of another role since it was read
 			case leads.holder == "", leads.since*1000 > now-f.Led.Milliseconds():
 				return store.TaskUnled
 			case leads.token <= r.Token:

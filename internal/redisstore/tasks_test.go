@@ -706,7 +706,14 @@ func TestForgetTask(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, left)
 		}
-		_, err := db.Forget(ctx, "t", store.TaskForget{Lease: "no lease"})
+		lease, other := db.keys.Lease(""), db.keys.Lease("other") // of which tokens say nothing of each other
+		moved, err := db.Open(ctx, "t", store.TaskOpen{Token: 3, Lease: other})
+		require.NoError(t, err)
+		require.NoError(t, c.rdb.Set(ctx, lease, "b", 0).Err())
+		require.NoError(t, c.rdb.Set(ctx, store.LeaseSince(lease), moved.Now/1000-90, 0).Err())
+		require.NoError(t, c.rdb.HSet(ctx, store.LeaseTerm(lease), "token", 6).Err())
+		require.Equal(t, store.TaskKnown, forget("t", lease), "it has moved since it was read")
+		_, err = db.Forget(ctx, "t", store.TaskForget{Lease: "no lease"})
 		require.ErrorIs(t, err, store.ErrMisconfigured)
 		require.ErrorContains(t, err, "by hand")
 	})
