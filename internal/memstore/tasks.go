@@ -213,6 +213,7 @@ func (s *Tasks) remember(name string, keep store.Keep, lasts time.Duration, r *s
 	if most == 0 {
 		return
 	}
+	s.expire(name, now)
 	s.history[name] = append(s.history[name], store.Run{
 		Run: run, Slot: store.Time(r.Scheduled), Started: store.Time(r.Started), Finished: store.Time(now), Status: status,
 		Attempt: r.Attempt, Token: r.RunToken, InstanceID: r.Instance, Error: store.RunError(text), Trigger: r.RunTrigger,
@@ -223,6 +224,15 @@ func (s *Tasks) remember(name string, keep store.Keep, lasts time.Duration, r *s
 	if lasts > 0 {
 		g := s.given[name]
 		g.forgotten = now + lasts.Milliseconds()
+		s.given[name] = g
+	}
+}
+
+// expire drops a history whose time is over. The mutex is held.
+func (s *Tasks) expire(name string, now int64) {
+	if g := s.given[name]; g.forgotten != 0 && g.forgotten <= now {
+		delete(s.history, name)
+		g.forgotten = 0
 		s.given[name] = g
 	}
 }
@@ -386,9 +396,7 @@ func (s *Tasks) Records(_ context.Context, names []string) (int64, []store.TaskR
 func (s *Tasks) Runs(_ context.Context, name string, limit int) ([]store.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if over := s.given[name].forgotten; over != 0 && over <= s.now() {
-		delete(s.history, name)
-	}
+	s.expire(name, s.now())
 	runs := slices.Clone(s.history[name])
 	slices.Reverse(runs)
 	return runs[:min(len(runs), limit)], nil

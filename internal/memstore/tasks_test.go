@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,4 +27,33 @@ func TestForgetOfATaskThatHasMoved(t *testing.T) {
 	_, err = s.Tasks.Open(t.Context(), "t", store.TaskOpen{Token: 3, Lease: "a"})
 	require.NoError(t, err)
 	require.Equal(t, store.TaskOK, forget("a"))
+}
+
+// TestHistoryThatHasExpired does not come back with the next run.
+func TestHistoryThatHasExpired(t *testing.T) {
+	now := time.Hour
+	s, ctx := NewTasks(func() lease.Reading { return lease.Reading{Mono: now, Wall: now} }), t.Context()
+	_, err := s.Open(ctx, "t", store.TaskOpen{Token: 1})
+	require.NoError(t, err)
+	run := func(id string) (kept []string) {
+		r, err := s.Record(ctx, "t")
+		require.NoError(t, err)
+		c := store.TaskClaim{Token: 1, Run: id, Kind: store.ClaimExtra, Expect: strconv.FormatInt(r.Record.Finished, 10), Attempt: 1}
+		claimed, err := s.Claim(ctx, "t", c)
+		require.NoError(t, err)
+		require.Equal(t, store.TaskClaimed, claimed.Verdict)
+		_, err = s.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: id, Status: store.RunSucceeded, KeepFor: time.Minute})
+		require.NoError(t, err)
+		runs, err := s.Runs(ctx, "t", 10)
+		require.NoError(t, err)
+		for _, r := range runs {
+			kept = append(kept, r.Run)
+		}
+		return kept
+	}
+	require.Equal(t, []string{"1"}, run("1"))
+	now += 59 * time.Second
+	require.Equal(t, []string{"2", "1"}, run("2"))
+	now += time.Minute
+	require.Equal(t, []string{"3"}, run("3"))
 }
