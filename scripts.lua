@@ -1070,7 +1070,7 @@ call('HDEL', KEYS[1], 'cancel')
 local fields = { cancel = run }
 if waits then fields.status, fields.error = 'canceled', ARGV[5] end
 set_task(KEYS[1], task, fields)
-if not waits then note('ZADD', KEYS[3], 'GT', integer(now + ARGV[3]), ARGV[2]) end
+note('ZADD', KEYS[3], 'GT', integer(now + ARGV[3]), ARGV[2])
 publish(ARGV[4], 'triggered', '', ',"task":"' .. ARGV[2] .. '"')
 if waits then remember(KEYS[1], KEYS[2], ARGV[6], entry(now, task, run, 'canceled', ARGV[5])) end
 return task_answer('ok', now, task)

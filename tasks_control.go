@@ -169,10 +169,7 @@ func (s *TaskScheduler) Cancel(ctx context.Context, name string) error {
 	reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
 		read, err := s.store.Record(ctx, name)
 		r := read.Record
-		run := r.Run
-		if run == "" && (r.Status == store.RunInterrupted || r.Status == store.RunReturned) {
-			run = r.Done
-		}
+		run := cmp.Or(r.Run, r.Waiting())
 		if err != nil || run == "" {
 			return store.TaskReply{Verdict: store.TaskMoved}, err
 		}

@@ -619,6 +619,46 @@ func TestCancelOfADeadLeader(t *testing.T) {
 	})
 }
 
+// TestCancelOfARunThatWaits for its next attempt, of which the leader before knew: the next slot
+// runs as usual, and so does what is triggered.
+func TestCancelOfARunThatWaits(t *testing.T) {
+	for name, c := range map[string]struct{ crash, hint bool }{
+		"interrupted": {false, true}, "interrupted, no hint": {false, false}, "crash": {true, true}, "crash, no hint": {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				task := g.badTask(RetryPolicy{Attempts: 3, Backoff: 24 * time.Hour, MaxBackoff: 24 * time.Hour})
+				task.Schedule, task.RunOnElection = Every(time.Hour), false
+				a := g.leader("a", task)
+				g.at(time.Hour + time.Minute)
+				if c.crash {
+					a.crash()
+				} else {
+					a.end()
+				}
+				b := g.leader("b", task)
+				g.pass(10 * time.Minute)
+				g.noted()
+				by := b
+				if !c.hint {
+					by = g.member("c")
+				}
+				require.NoError(g, by.Cancel(g.Context(), task.Name))
+				g.pass(time.Minute + time.Second)
+				require.Equal(g, RunCanceled, b.status().Last.State)
+				g.at(2*time.Hour + time.Second)
+				require.Equal(g, []string{"2h0m0s #1"}, g.noted())
+				require.NoError(g, b.Cancel(g.Context(), task.Name))
+				_, err := b.Trigger(g.Context(), task.Name)
+				require.NoError(g, err)
+				g.pass(time.Minute)
+				require.Len(g, g.noted(), 1)
+				b.end()
+			})
+		})
+	}
+}
+
 // TestCancelKeepsTheHistory: who has not registered the task does not know how many of its runs are
 // kept, and cuts none off.
 func TestCancelKeepsTheHistory(t *testing.T) {

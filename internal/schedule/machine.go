@@ -238,7 +238,7 @@ func (m *Machine) Next() int64 {
 func (m *Machine) Looks() bool {
 	able := !m.disabled || m.run != nil // its run may be canceled
 
-	return !m.over() && m.opened && able && m.call == nil && m.queued == nil && m.rerunOf == "" // a rerun that waits reads it
+	return !m.over() && m.opened && able && m.call == nil && m.queued == nil
 }
 
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one
@@ -253,6 +253,9 @@ func (m *Machine) read(r store.TaskRead) {
 		take: func(reply store.TaskReply) {
 			ours := reply.Record.Token == m.term.Token && reply.Record.Run == "" // or Redis has forgotten the end of a run
 			m.opened, m.checked = m.run != nil || ours, false
+			if ours && reply.Record.Waiting() != m.rerunOf {
+				m.rerunOf = "" // it was canceled
+			}
 		},
 	})
 }
