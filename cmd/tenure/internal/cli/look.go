@@ -109,7 +109,7 @@ func (a *app) healthcheckCommand() *cobra.Command {
 		Use: "healthcheck", Short: "For a container's probe: is this instance well", Args: cobra.NoArgs,
 		Long: `healthcheck exits with 0 if the instance is active. With --url it asks the instance itself,
 for a 2xx, and follows no redirect: use that if the program serves HTTP (readyz of package
-tenurehttp). Without, it asks Redis for the record of the instance: that fails for all
+tenurehttp). TENURE_API_CA_FILE names who vouches for it. Without --url it asks Redis for the record of the instance: that fails for all
 instances at once while Redis is down, so do not let it restart anything.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if command.Flags().Changed("url") {
@@ -154,13 +154,21 @@ func (a *app) probe(command *cobra.Command, at string) error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return errors.New("--url must look like http://HOST:PORT/readyz")
 	}
+	authorities, err := a.settings.Authorities()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := a.bound(command)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{
+		Transport:     source.Transport(authorities),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
 	switch {
 	case err != nil && command.Context().Err() != nil: // an interrupt says nothing of the instance

@@ -3,8 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +18,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
 )
+
+// TestProbeTrustsTheAuthorityOfTheAPI: the probe and the API are those of one program.
+func TestProbeTrustsTheAuthorityOfTheAPI(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that hangs up is meant to
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	probed := ask(t, nil, "healthcheck", "--url", server.URL)
+	require.Equal(t, exitNot, probed.code)
+	require.Contains(t, probed.err, "failed to verify certificate")
+
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	t.Setenv("TENURE_API_CA_FILE", file)
+	probed = ask(t, nil, "healthcheck", "--url", server.URL)
+	require.Equal(t, exitCannot, probed.code, "the file is not there")
+	require.Contains(t, probed.err, "TENURE_API_CA_FILE")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	require.Equal(t, said{out: "200 OK\n"}, ask(t, nil, "healthcheck", "--url", server.URL))
+}
 
 // TestProbeAsksTheInstanceItself: where it sends somebody is another answer, such as that of a page
 // to log in, which is always well.
@@ -24,7 +49,7 @@ func TestProbeAsksTheInstanceItself(t *testing.T) {
 	t.Cleanup(sends.Close)
 	probe := func(at string) (said string, err error) {
 		var b bytes.Buffer
-		a := &app{out: &b, format: out.Table}
+		a := &app{out: &b, format: out.Table, settings: &settings.Settings{}}
 		a.flags.timeout = time.Minute
 		command := &cobra.Command{}
 		command.SetContext(t.Context())
@@ -41,7 +66,7 @@ func TestProbeAsksTheInstanceItself(t *testing.T) {
 	cancel()
 	command := &cobra.Command{}
 	command.SetContext(interrupted)
-	require.Equal(t, context.Canceled, (&app{}).probe(command, well.URL), "which says nothing of the instance")
+	require.Equal(t, context.Canceled, (&app{settings: &settings.Settings{}}).probe(command, well.URL), "which says nothing of the instance")
 }
 
 // TestRightsOfALeaseElsewhere: the rights are those of a program with the same variables.

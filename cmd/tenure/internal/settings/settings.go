@@ -138,15 +138,17 @@ func (s *Settings) API() (*API, error) {
 	if s.Text("api_user") == "" && s.Text("api_password") != "" {
 		return nil, fmt.Errorf("%s: a password needs a user (fix: set %s_API_USER)", s.origin["api_password"], Prefix)
 	}
-	authorities, err := s.authorities("api_ca_file")
+	authorities, err := s.Authorities()
 	if err != nil {
 		return nil, err
 	}
 	return &API{URL: at, Token: s.Text("api_token"), User: s.Text("api_user"), Password: s.Text("api_password"), Authorities: authorities}, nil
 }
 
-// authorities reads a file of certificates; nil if none is named.
-func (s *Settings) authorities(name string) (*x509.CertPool, error) {
+// Authorities are those that vouch for a program that is asked over HTTP, by its API or by its
+// probe. They are read from a file; nil: none is named, and those of the system do.
+func (s *Settings) Authorities() (*x509.CertPool, error) {
+	const name = "api_ca_file"
 	path := s.Text(name)
 	if path == "" {
 		return nil, nil

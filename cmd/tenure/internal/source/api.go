@@ -72,16 +72,21 @@ func NewAPI(o APIOptions) (*API, error) {
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), ""
 	if o.Transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxResponseHeaderBytes = maxHeader
-		if o.Authorities != nil {
-			t.TLSClientConfig = &tls.Config{RootCAs: o.Authorities, MinVersion: tls.VersionTLS12}
-		}
-		o.Transport = t
+		o.Transport = Transport(o.Authorities)
 	}
 	a := &API{base: base, options: o, minReturn: minReturn}
 	a.client = &http.Client{Transport: o.Transport, CheckRedirect: a.redirect}
 	return a, nil
+}
+
+// Transport returns one that trusts what those authorities vouch for; nil: those of the system.
+func Transport(authorities *x509.CertPool) *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxResponseHeaderBytes = maxHeader
+	if authorities != nil {
+		t.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	}
+	return t
 }
 
 // Close drops the connections.
