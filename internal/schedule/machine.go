@@ -237,7 +237,6 @@ func (m *Machine) Next() int64 {
 // Looks reports whether Look may be called.
 func (m *Machine) Looks() bool {
 	able := !m.disabled || m.run != nil // its run may be canceled
-
 	return !m.over() && m.opened && able && m.call == nil && m.queued == nil
 }
 

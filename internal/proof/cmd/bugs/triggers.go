@@ -67,7 +67,7 @@ var triggers = []bug{
 	{name: "paused trigger asked for in a circle", in: schedulePkg, test: "TestMachineTriggerOfAPausedTask", breaks: "a trigger of a paused task floods Redis", file: plans,
 		old: "\t\t\tm.triggerHeld = m.term.now + LookEvery\n", new: ""},
 	{name: "news in a circle", test: "TestTriggerOfAPausedTask", hangs: true, breaks: "each answer about a trigger that waits asks the next question", file: machine,
-		old: "m.read(store.TaskRead{})", new: "m.read(store.TaskRead{Triggers: true})"},
+		old: "	case m.news:\n		m.read(store.TaskRead{})", new: "	case m.news:\n		m.read(store.TaskRead{Triggers: true})"},
 	{name: "lost hint of a trigger", test: "TestTriggerWithoutAHint", breaks: "what was triggered waits for a slot, or for ever", file: "tasks_wait.go",
 		old: "for _, name := range reply.Triggers {", new: "for _, name := range reply.Triggers[:0] {"},
 	{name: "lost hint of a trigger behind many", test: "TestTriggerBehindManyWithoutAHint", breaks: "what was triggered waits for an hour while a thousand triggers of paused tasks wait", file: "tasks_wait.go",
