@@ -355,12 +355,24 @@ const (
 	maxPages = 100  // of the index, beside those that the wanted names fill
 )
 
+// Names takes one page if that is all. Else it begins anew, and asks with each page which server it
+// is of: each start of a server orders a set in its own way, as does each replica, so that a cursor
+// of another one would pass some names over. What was found stands.
 func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool, err error) {
+	key := s.keys.Tasks()
 	var cursor uint64
+	server, paged := "", false
 	seen := make(map[string]bool)
-	for range maxPages + limit/pageSize { // whatever else somebody has put there
-		cmd := redis.NewScanCmd(ctx, nil, "sscan", s.keys.Tasks(), cursor, "count", pageSize)
-		if err := s.read(ctx, s.keys.Tasks(), cmd); err != nil {
+	for range 1 + maxPages + limit/pageSize { // whatever else somebody has put there
+		cmd := redis.NewScanCmd(ctx, nil, "sscan", key, cursor, "count", pageSize)
+		info := redis.NewStringCmd(ctx, "info", "server")
+		if paged {
+			s.pipelined(ctx, key, []redis.Cmder{cmd, info})
+			err = cmd.Err()
+		} else {
+			err = s.read(ctx, key, cmd)
+		}
+		if err != nil {
 			return nil, false, s.explain("SSCAN", err)
 		}
 		page, next := cmd.Val()
@@ -374,11 +386,25 @@ func (s *Store) Names(ctx context.Context, limit int) (names []string, more bool
 			seen[name] = true
 			names = append(names, name)
 		}
-		if cursor = next; cursor == 0 {
+		is := runID(info.Val()) // "" without the right to INFO
+		switch {
+		case !paged && next != 0, server != "" && is != server:
+			cursor = 0
+		case next == 0:
 			return names, false, nil
+		default:
+			cursor = next
 		}
+		server, paged = is, true
 	}
 	return names, true, nil
+}
+
+// runID is that of the server which an INFO is of: each start of it has another one.
+func runID(info string) string {
+	_, rest, _ := strings.Cut(info, "run_id:")
+	id, _, _ := strings.Cut(rest, "\r\n")
+	return id
 }
 
 func (s *Store) Records(ctx context.Context, names []string) (int64, []store.TaskRecord, []error, error) {

@@ -718,3 +718,32 @@ func TestForgetTask(t *testing.T) {
 		require.ErrorContains(t, err, "by hand")
 	})
 }
+
+// TestNamesAcrossARestart: tasks that are there all the time are listed, though the server that
+// comes back orders them in another way.
+func TestNamesAcrossARestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	server := redistest.Start(t, redistest.Persist())
+	client := server.Client(t)
+	const many = 4000
+	var names []any
+	for i := range many {
+		names = append(names, fmt.Sprint("t", i))
+	}
+	require.NoError(t, client.SAdd(t.Context(), "ns:tasks", names...).Err())
+	pages := 0
+	client.AddHook(namedHook{func(name string) error {
+		if name == "sscan" {
+			if pages++; pages == 4 {
+				server.Restart(t)
+			}
+		}
+		return nil
+	}})
+	listed, more, err := openStore(client, "ns").Names(t.Context(), 2*many)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Len(t, listed, many)
+}
