@@ -68,9 +68,9 @@ var (
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.
 	ErrTruncated = errors.New("tenure: listing truncated")
-	// ErrAbandoned: a run of a task was given up, because its leader did not report its end and the
-	// task must not run again (see Task.Abandoned). The run may have succeeded all the same. Only
-	// EventTaskFailed carries this error.
+	// ErrAbandoned: a run of a task was given up, because its leader did not report its end, or its
+	// term ended first, and the task must not run again (see Task.Abandoned). In the first case the
+	// run may have succeeded all the same. Only EventTaskFailed carries this error.
 	ErrAbandoned = errors.New(schedule.AbandonedText)
 	// ErrFenced: a newer leader has written to the record, and nothing was changed. Only
 	// EventTaskBlocked carries this error.

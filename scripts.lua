@@ -984,7 +984,7 @@ do
 end
 
 --@ finish_task
--- Ends a run, once. Begins with a write that a full Redis allows. Leaders that died in a row of the task are counted from the last run
+-- Ends a run, once; one that waits to be run again may be abandoned, and its leader did not die of it. Begins with a write that a full Redis allows. Leaders that died in a row of the task are counted from the last run
 -- that came to an end. KEYS 2: history.
 -- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned, canceled; returned: claimed, never started), 4 error, 5 attempt
 --       ('': leave it), 6 attempts that have failed ('': leave it), 7 ms until the next attempt ('': leave it), 8 runs that the history
@@ -993,7 +993,8 @@ end
 local now, token, run, status = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
 if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence
-if task.run ~= run then
+local waits = status == 'abandoned' and task.run == '' and task.done == run and (task.status == 'interrupted' or task.status == 'returned')
+if task.run ~= run and not waits then
   if task.done == run then return task_answer('done', now, task) end
   if status == 'returned' and token == task.fence then
     set_task(KEYS[1], task, { done = run }) -- rule late-claim: the claim may still be on its way
@@ -1007,7 +1008,7 @@ local fields = { done = run, status = status, last_finished = integer(now), erro
 if ARGV[5] ~= '' then fields.attempt = ARGV[5] end
 if ARGV[6] ~= '' then fields.failures = ARGV[6] end
 if ARGV[7] ~= '' then fields.retry_at, fields.retry_in = integer(now + ARGV[7]), ARGV[7] end
-if status == 'abandoned' then
+if status == 'abandoned' and not waits then
   fields.crashes = integer(natural(task.crashes) + 1)
 elseif status == 'succeeded' or status == 'failed' then
   fields.crashes = '0'

@@ -84,11 +84,21 @@ func (l *taskLoop) cancel(t *leadTask) {
 func (l *taskLoop) givenUp(t *leadTask, n schedule.Note) {
 	r := n.Record
 	e := Event{Type: EventTaskFailed, Task: t.Name, Slot: store.Time(r.Scheduled), Attempt: r.Attempt, Token: r.RunToken, State: RunAbandoned, Err: ErrAbandoned}
-	if n.Canceled {
+	switch {
+	case n.Canceled:
 		e.Type, e.State, e.Err = EventTaskCanceled, RunCanceled, ErrCanceled
+	case r.Run == "":
+		e.Err = outdatedError{}
 	}
 	l.s.bus.publish(e)
 }
+
+// outdatedError is the ErrAbandoned of a run whose term ended first.
+type outdatedError struct{}
+
+func (outdatedError) Error() string { return schedule.OutdatedText }
+
+func (outdatedError) Is(target error) bool { return target == ErrAbandoned }
 
 // returned reports what the attempt that has returned last means for its run.
 func (l *taskLoop) returned(t *leadTask, n schedule.Note) {

@@ -493,6 +493,45 @@ func TestOutdatedRun(t *testing.T) {
 	}
 }
 
+// TestOutdatedRunHasFailed: a run that was interrupted, or given back, and that is not run again has
+// failed. That is reported once, whoever leads later.
+func TestOutdatedRunHasFailed(t *testing.T) {
+	for name, task := range map[string]Task{"skip": {Missed: MissedSkip}, "too late": {StartingDeadline: time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				task.Name, task.Schedule, task.Run = "t", Every(7*24*time.Hour), g.run(30*time.Minute)
+				a := g.leader("a", task)
+				g.pass(7*24*time.Hour + 15*time.Minute)
+				a.end()
+				require.Equal(g, RunInterrupted, a.status().Last.State)
+				g.pass(time.Hour)
+				for range 3 {
+					b := g.leader("b", task)
+					g.pass(time.Minute)
+					b.end()
+				}
+				failed := g.told(EventTaskFailed)
+				require.Len(g, failed, 1)
+				require.ErrorIs(g, failed[0].Err, ErrAbandoned)
+				require.ErrorContains(g, failed[0].Err, "too late to run it again")
+				require.Equal(g, RunAbandoned, failed[0].State)
+				require.Len(g, g.told(EventTaskSkipped), 1)
+				status := a.status()
+				require.Equal(g, RunAbandoned, status.Last.State)
+				require.Equal(g, failed[0].Err.Error(), status.Last.Error)
+				require.Equal(g, 1, status.Failures)
+				runs, err := a.Runs(g.Context(), "t", 5)
+				require.NoError(g, err)
+				require.Equal(g, []RunState{RunAbandoned, RunInterrupted}, []RunState{runs[0].State, runs[1].State})
+				record, err := a.TaskScheduler.store.Record(g.Context(), "t")
+				require.NoError(g, err)
+				require.Zero(g, record.Record.Crashes, "no leader has died of it")
+				require.ErrorIs(g, a.Cancel(g.Context(), "t"), ErrNotFound)
+			})
+		})
+	}
+}
+
 // TestGrace: under MissedSkip a slot may start so late, by default as late as a failover makes it.
 func TestGrace(t *testing.T) {
 	for name, c := range map[string]struct {

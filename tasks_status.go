@@ -26,7 +26,7 @@ const (
 	RunSucceeded   RunState = "succeeded"   //
 	RunFailed      RunState = "failed"      // its last attempt had an error or a panic
 	RunInterrupted RunState = "interrupted" // its term ended first: it is run again
-	RunAbandoned   RunState = "abandoned"   // its leader did not report its end
+	RunAbandoned   RunState = "abandoned"   // its leader did not report its end, or interrupted it and it is not run again
 	RunCanceled    RunState = "canceled"    // ended by Cancel
 )
 

@@ -171,8 +171,9 @@ func (s *Tasks) Retry(_ context.Context, name string, t store.TaskRetry) (store.
 
 func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (store.TaskReply, error) {
 	return s.decide(name, f.Token, func(r *store.TaskRecord, now int64) string {
+		waits := f.Status == store.RunAbandoned && r.Waiting() == f.Run
 		switch {
-		case r.Run == f.Run:
+		case r.Run == f.Run, waits:
 		case r.Done == f.Run:
 			return store.TaskDone
 		default:
@@ -193,7 +194,9 @@ func (s *Tasks) Finish(_ context.Context, name string, f store.TaskFinish) (stor
 		}
 		switch f.Status {
 		case store.RunAbandoned:
-			r.Crashes++
+			if !waits {
+				r.Crashes++
+			}
 			r.FailedRuns++
 		case store.RunFailed:
 			r.Crashes = 0

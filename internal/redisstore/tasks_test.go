@@ -663,6 +663,41 @@ func TestFailedRunsAreCounted(t *testing.T) {
 	})
 }
 
+// TestRunIsGivenUp: one that waits to be run again is abandoned once, and its leader did not die of
+// it. One that has ended stays as it is.
+func TestRunIsGivenUp(t *testing.T) {
+	for _, ends := range []store.RunState{store.RunInterrupted, store.RunReturned, store.RunSucceeded, store.RunFailed} {
+		t.Run(string(ends), func(t *testing.T) {
+			onTaskStores(t, func(t *testing.T, db store.Tasks) {
+				ctx := t.Context()
+				_, err := db.Open(ctx, "t", store.TaskOpen{Token: 1})
+				require.NoError(t, err)
+				_, err = db.Claim(ctx, "t", store.TaskClaim{Token: 1, Run: "r", Kind: store.ClaimExtra, Expect: "0", Attempt: 1})
+				require.NoError(t, err)
+				ended, err := db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: ends})
+				require.NoError(t, err)
+				given, err := db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunAbandoned, Text: "late"})
+				require.NoError(t, err)
+				require.Equal(t, store.TaskDone, given.Verdict)
+				again, err := db.Finish(ctx, "t", store.TaskFinish{Token: 1, Run: "r", Status: store.RunAbandoned, Text: "later"})
+				require.NoError(t, err)
+				require.Equal(t, given.Record, again.Record, "once")
+				if ends == store.RunSucceeded || ends == store.RunFailed {
+					require.Equal(t, ended.Record, given.Record)
+					return
+				}
+				require.Equal(t, store.RunAbandoned, given.Record.Status)
+				require.Equal(t, "late", given.Record.Text)
+				require.Equal(t, 1, given.Record.FailedRuns)
+				require.Zero(t, given.Record.Crashes)
+				runs, err := db.Runs(ctx, "t", 5)
+				require.NoError(t, err)
+				require.Equal(t, store.RunAbandoned, runs[0].Status)
+			})
+		})
+	}
+}
+
 // TestForgetTask: only what the leader has not opened although it has led for long enough.
 func TestForgetTask(t *testing.T) {
 	onClusters(t, "tasks", func(t *testing.T, c *cluster) {

@@ -202,24 +202,28 @@ func (m *Machine) adopt(r store.TaskRecord) {
 		end, _ := m.memory.endOf(r.Run)
 		m.restate(end)
 	case r.Run != "" && r.Run == r.Cancel:
-		m.abandon(r, store.RunCanceled, store.CanceledText)
+		m.abandon(r, r.Run, store.RunCanceled, store.CanceledText)
 	case r.Run != "" && again && r.Crashes+1 < MaxCrashes:
 		m.rerunOf = r.Run
 	case r.Run != "":
-		m.abandon(r, store.RunAbandoned, AbandonedText)
+		m.abandon(r, r.Run, store.RunAbandoned, AbandonedText)
 	case r.Status == store.RunReturned, r.Status == store.RunInterrupted && again:
 		m.rerunOf = r.Done
 	}
 }
 
-// abandon ends a run that its leader left behind, and reports it.
-func (m *Machine) abandon(r store.TaskRecord, status store.RunState, text string) {
-	m.finish(store.TaskFinish{Run: r.Run, Status: status, Text: text}, func(reply store.TaskReply) {
+// abandon ends a run that its leader left behind, or that waits to be run again, and reports it.
+func (m *Machine) abandon(r store.TaskRecord, run string, status store.RunState, text string) {
+	m.finish(store.TaskFinish{Run: run, Status: status, Text: text}, func(reply store.TaskReply) {
 		if reply.Verdict == store.TaskDone {
 			m.note(Note{Kind: GivenUp, Record: r, Canceled: status == store.RunCanceled})
 		}
 	})
 }
 
-// AbandonedText is what the record says of a run that its leader left behind.
-const AbandonedText = "tenure: its leader did not report its end"
+// What the record says of a run that is not run again: its leader left it behind, or has
+// interrupted it.
+const (
+	AbandonedText = "tenure: its leader did not report its end"
+	OutdatedText  = "tenure: its term ended, and it was too late to run it again"
+)

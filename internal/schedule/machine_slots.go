@@ -115,11 +115,13 @@ func (m *Machine) rerun(s *Step, redis int64) {
 			m.claim(slotPlan{}, store.ClaimAgain, m.rerunOf)
 			return
 		}
+		left, text := m.rerunOf, AbandonedText
+		if from.Run == "" {
+			text = OutdatedText
+		}
 		m.rerunOf = ""
 		m.skipped(slotPlan{skipped: 1, first: from.Scheduled})
-		if from.Run != "" {
-			m.abandon(from, store.RunAbandoned, AbandonedText)
-		}
+		m.abandon(from, left, store.RunAbandoned, text)
 	})
 }
 

@@ -196,7 +196,8 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt, failu
 	if token < t.Token {
 		return "fenced"
 	}
-	if t.Run != run {
+	waits := status == "abandoned" && t.Run == "" && t.Done == run && (t.Status == "interrupted" || t.Status == "returned")
+	if t.Run != run && !waits {
 		if t.Done == run {
 			return "done"
 		}
@@ -217,7 +218,9 @@ func (t *Task) Finish(now, token int64, run, status, text string, attempt, failu
 	}
 	switch status {
 	case "abandoned":
-		t.Crashes++
+		if !waits {
+			t.Crashes++
+		}
 		t.Failed++
 	case "failed":
 		t.Crashes = 0
