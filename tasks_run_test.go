@@ -532,6 +532,49 @@ func TestOutdatedRunHasFailed(t *testing.T) {
 	}
 }
 
+// TestLaterSlotsStandForARunThatWaits: a run whose next attempt is due in a day, and whose leader
+// has gone, is given up once Missed asks for none of its slot. The task does not stand still until
+// then, only to give it up.
+func TestLaterSlotsStandForARunThatWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		missed MissedPolicy
+		crash  bool
+		want   []string
+	}{
+		"skip":         {MissedSkip, false, []string{"2h0m0s 2h0m0s #1"}},
+		"once":         {MissedRunOnce, false, []string{"3h0m0s 3h0m0s #1"}},
+		"once, crash":  {MissedRunOnce, true, []string{"3h0m0s 3h0m0s #1"}},
+		"all":          {MissedRunAll, false, []string{"25h0m0s 1h0m0s #2"}},
+		"own schedule": {MissedRunOnce, false, []string{"3h0m0s 3h0m0s #1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				day := 24 * time.Hour
+				task := Task{Name: "t", Schedule: Every(time.Hour), Missed: c.missed, Retry: RetryPolicy{Attempts: 2, Backoff: day, MaxBackoff: day}}
+				if name == "own schedule" {
+					task.Schedule = ownSchedule{func(after time.Time) time.Time { return after.Add(time.Hour) }, "own"}
+				}
+				task.Run = func(_ context.Context, run TaskRun) error {
+					g.note("%v #%d", run.Slot.Sub(g.began), run.Attempt)
+					return errBroken
+				}
+				a := g.leader("a", task)
+				g.at(time.Hour + 10*time.Minute)
+				if c.crash {
+					a.crash()
+				} else {
+					a.end()
+				}
+				g.noted()
+				b := g.leader("b", task)
+				g.at(25*time.Hour + 10*time.Minute)
+				require.Equal(g, c.want, g.noted()[:1])
+				b.end()
+			})
+		})
+	}
+}
+
 // TestGrace: under MissedSkip a slot may start so late, by default as late as a failover makes it.
 func TestGrace(t *testing.T) {
 	for name, c := range map[string]struct {

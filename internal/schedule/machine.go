@@ -189,11 +189,19 @@ func (m *Machine) decide(s *Step) {
 	case m.rerunOf != "" && m.pausedAt != 0:
 		m.pass(s)
 	case m.rerunOf != "":
-		if wait := t.Clock.Until(m.record.RetryAt, t.now); wait > 0 && wait <= m.longestPause() {
-			m.at(s, m.record.RetryAt, 0) // it was about to be retried
+		wait := t.Clock.Until(m.record.RetryAt, t.now)
+		if wait <= 0 || wait > m.longestPause() {
+			m.rerun(s, redis, 0)
 			return
 		}
-		m.rerun(s, redis)
+		m.at(s, m.record.RetryAt, 0) // it was about to be retried
+		switch {
+		case m.record.Next == 0:
+		case starts > 0:
+			m.at(s, m.record.Next, delay)
+		default:
+			m.rerun(s, redis, wait) // unless later slots stand for it by then
+		}
 	case !held && m.record.Due != "" && !m.slotFirst(starts) && m.triggered(s): // a new record gets its first slot before
 		m.claim(slotPlan{}, store.ClaimTrigger, m.record.Trigger)
 	case m.owes(redis):

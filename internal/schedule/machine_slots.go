@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"math"
+	"time"
 
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -107,11 +108,16 @@ func (m *Machine) settle(d slotPlan, redis int64) {
 }
 
 // rerun runs again what another leader has left behind, unless Missed asks for no run of its slot
-// by now.
-func (m *Machine) rerun(s *Step, redis int64) {
+// by now. If it is due only after a while, only that is looked at, once in LookEvery.
+func (m *Machine) rerun(s *Step, redis int64, due time.Duration) {
 	from, outdated := m.record, false
 	m.consult(s, func(p *Policy) { outdated = p.outdated(from, redis) }, func() {
-		if !outdated {
+		switch {
+		case outdated:
+		case due > 0:
+			m.notBefore = m.term.now + min(due, LookEvery)
+			return
+		default:
 			m.claim(slotPlan{}, store.ClaimAgain, m.rerunOf)
 			return
 		}

@@ -52,6 +52,8 @@ var runs = []bug{
 		old: "integer(natural(task.pauses) + 1), pause = '' }", new: "integer(natural(task.pauses) + 1) }"},
 	{name: "retry not noted", in: redisstore, test: "TestTaskScripts", breaks: "after a crash attempt numbers repeat", file: lua,
 		old: "if natural(task.attempt) < tonumber(ARGV[3]) then -- rule late-retry: else", new: "if false then -- else"},
+	{name: "run that waits for its retry is never too late", test: "TestLaterSlotsStandForARunThatWaits", breaks: "after a failover a task stands still until its retry is due, which is then not made", file: "internal/schedule/machine.go",
+		old: "			m.rerun(s, redis, wait) // unless", new: "			// unless"},
 	{name: "run that is too late stays interrupted", in: redisstore, test: "TestRunIsGivenUp", breaks: "a run that was cut short and is not run again has not failed, and each leader reports its slot anew", file: lua,
 		old: "local waits = status == 'abandoned' and task.run == '' and", new: "local waits = false and"},
 	{name: "abandoned run not reported", test: "TestAbandonedIsReported", breaks: "a task that killed its leaders has failed, and nobody hears of it", file: "internal/schedule/machine_run.go",
