@@ -22,7 +22,8 @@ type Task struct {
 	Name string
 	// Role is the role whose leader runs the task; it must have been added (AddRole). Default: the
 	// default role. A task that has run in another role, or with another Anywhere, moves once that
-	// role has been led for a minute by a process that does not have the task there.
+	// role has been led for a minute by a process that does not have the task there, and has not
+	// had it in that term. If it was moved by Unregister, Resign that role.
 	Role string
 	// Anywhere spreads the load of tasks: the name of the task chooses a role, whose leader runs
 	// it, and these roles spread over the processes (ElectionOptions.Spread). They are called

@@ -431,8 +431,8 @@ func (l *taskLoop) note(t *leadTask) {
 			l.stands(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, n.Record.Token))
 		case schedule.Foreign:
 			l.stands(t, fmt.Errorf("%w: task %q is run by the leader of %.100q: names of tasks are unique in a namespace; this "+
-				"process looks again each minute, and has the task once that leader has led for a minute without it; if no process of yours takes "+
-				"part in that role, remove the fields lease and token of the record",
+				"process looks again each minute, and has the task once that role has been led for a minute in a term without it: if it was unregistered "+
+				"there, have that leader resign; if no process of yours takes part in that role, remove the fields lease and token of the record",
 				ErrMisconfigured, t.Name, n.Record.Lease))
 		case schedule.Disputed:
 			l.stands(t, fmt.Errorf("%w: the record of task %q is said to have changed, and has not: repair it, or remove it and with it what "+

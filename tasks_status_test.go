@@ -372,6 +372,36 @@ func TestTaskMovedToAnotherRole(t *testing.T) {
 	}
 }
 
+// TestTaskMovedWhileItsLeaderLeads: who has run the task keeps it for that term. The error says what
+// moves it.
+func TestTaskMovedWhileItsLeaderLeads(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		_, err := a.AddRole("x", ElectionOptions{})
+		require.NoError(c, err)
+		task := a.counts("t", Every(time.Minute))
+		require.NoError(c, a.Tasks().Register(task))
+		a.start()
+		c.pass(5 * time.Minute)
+		require.NoError(c, a.Tasks().Unregister(c.Context(), "t"))
+		task.Role = "x"
+		require.NoError(c, a.Tasks().Register(task))
+		c.noted()
+		c.pass(10 * time.Minute)
+		require.Empty(c, c.noted())
+		status, err := a.Tasks().List(c.Context())
+		require.NoError(c, err)
+		require.ErrorIs(c, status[0].Err, ErrMisconfigured)
+		require.ErrorContains(c, status[0].Err, "have that leader resign")
+		require.NoError(c, a.Elector().Resign(c.Context()))
+		c.pass(5 * time.Minute)
+		require.NotEmpty(c, c.noted())
+		status, err = a.Tasks().List(c.Context())
+		require.NoError(c, err)
+		require.NoError(c, status[0].Err)
+	})
+}
+
 // TestIndexIsWrittenAgain: an index that was evicted is there again with the next runs.
 func TestIndexIsWrittenAgain(t *testing.T) {
 	inCluster(t, func(c *cluster) {
