@@ -17,6 +17,53 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
+// TestSweepBesideASpoiltKey: if a key of the registry belongs to something else, a sweep changes
+// nothing, and nobody leaves or is adopted. It could not be said what was done, so that nobody
+// would hear of that later either.
+func TestSweepBesideASpoiltKey(t *testing.T) {
+	for _, key := range []string{"words", "hold", "removed", "lost"} {
+		t.Run(key, func(t *testing.T) {
+			onRegistries(t, func(w *registryCluster) {
+				key := "waf:cluster:beats:" + key
+				leader, dead := w.member("leader"), w.member("dead")
+				leader.beats()
+				dead.beats()
+				s := leader.watched()
+				_ = leader.told()
+				w.silence(400*time.Second, "dead")
+				require.NoError(w, w.rdb.ZAdd(w.Context(), "waf:cluster:beats", redis.Z{Score: 1, Member: "gone"}).Err()) // its record is
+				require.NoError(w, w.rdb.Del(w.Context(), key).Err())
+				require.NoError(w, w.rdb.SAdd(w.Context(), key, "mine").Err())
+				require.ErrorIs(w, s.pass(w.Context()), ErrMisconfigured)
+				require.NotEmpty(w, w.record("dead"))
+				require.NoError(w, w.rdb.ZScore(w.Context(), "waf:cluster:beats", "gone").Err())
+				if strings.HasSuffix(key, "words") {
+					_, err := leader.store.Remove(w.Context(), "dead", dead.incarnation)
+					require.ErrorIs(w, err, ErrMisconfigured)
+					require.NotEmpty(w, w.record("dead"))
+					w.foreign("waf-0", strings.Replace(foreignRecord, "active", "draining", 1))
+					_, err = leader.store.Adopt(w.Context(), leader.incarnation, []string{"waf-0"})
+					require.ErrorIs(w, err, ErrMisconfigured)
+					require.ErrorIs(w, w.rdb.ZScore(w.Context(), "waf:cluster:beats", "waf-0").Err(), redis.Nil)
+					require.NoError(w, w.rdb.HDel(w.Context(), "waf:cluster:instances", "waf-0").Err())
+				}
+
+				require.NoError(w, w.rdb.Del(w.Context(), key).Err())
+				s.watches(w.T, leader.opts.DriftedAfter)
+				leader.pass(s)
+				require.ElementsMatch(w, []string{"instance_left gone", "instance_down dead"}, leader.told())
+				var log []string
+				changes, err := leader.Recent(w.Context(), 2)
+				require.NoError(w, err)
+				for _, c := range changes {
+					log = append(log, string(c.Type)+" "+c.InstanceID)
+				}
+				require.ElementsMatch(w, []string{"left gone", "down dead"}, log)
+			})
+		})
+	}
+}
+
 // crowd is a fleet of which all but the leader fall silent at once. All is virtual time.
 type crowd struct {
 	*registryBubble

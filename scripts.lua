@@ -1201,7 +1201,8 @@ local function foreign_word(record, at)
   return STRANGE * BAND + math.max(0, math.min(at, BAND - 1))
 end
 
--- dirty is a write that changes nothing and that a full Redis allows: the writes after it in the script then pass too.
+-- dirty is a write that changes nothing and that a full Redis allows: the writes after it in the script then pass too. If the key is something
+-- else's it refuses, and so nothing has changed yet that nobody would hear of (rule spoilt-first).
 local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
 local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
@@ -1413,6 +1414,7 @@ return verdict .. ' ' .. integer(now) .. ' ' .. started .. ' ' .. field(other an
 -- Verdicts: left | absent | other (the record is another incarnation's, nothing was changed).
 local record = call('HGET', KEYS[2], ARGV[1])
 if record and incarnation_of(record) ~= ARGV[2] then return 'other' end -- rule own-record
+for _, key in ipairs({ KEYS[3], KEYS[5] }) do dirty(key) end -- rule spoilt-first
 local there = call('HDEL', KEYS[2], ARGV[1])
 call('DEL', KEYS[1])
 call('ZREM', KEYS[3], ARGV[1])
@@ -1466,7 +1468,8 @@ local hold_key, removed_key, words, lost_key, log, told_key = KEYS[3], KEYS[4], 
 local drifted, down, window, unwatched = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local marks, channel, source = ARGV[4] == '1', ARGV[7], ARGV[8]
 local kept = window + 1000 -- ms that removals are
-dirty(beats)
+for _, key in ipairs({ beats, words, removed_key }) do dirty(key) end
+for _, key in ipairs({ hold_key, lost_key }) do call('GET', key) end
 
 local marked, removed, removed_keys, dead, hints, said, silenced = {}, {}, {}, {}, {}, {}, {} -- what is written at the end, each with one command
 
@@ -1626,7 +1629,7 @@ return reply
 -- ARGV: 1 channel, 2 incarnation of the leader, then IDs.
 -- Reply: the IDs of the foreign ones that were adopted.
 local now, reply = time(), {}
-dirty(KEYS[1])
+for _, key in ipairs({ KEYS[1], KEYS[4] }) do dirty(key) end -- rule spoilt-first
 for i = 3, #ARGV do
   local id = ARGV[i]
   local record = read_record(KEYS[2], id)
