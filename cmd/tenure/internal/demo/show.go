@@ -45,7 +45,8 @@ type show struct {
 	ended     bool // the run is over: nothing is printed of the stop
 	tasks     int
 	elections int
-	takeOvers []time.Duration
+	takeOvers []time.Duration // after SIGKILL
+	pauses    []time.Duration // until another one leads, after SIGSTOP
 	handOvers []time.Duration
 	beliefs   map[int64]belief // by token
 	waitFor   string           // kind of change that is being measured: "", kill, pause, drain, resign
@@ -216,7 +217,7 @@ func (s *show) take(r report) bool {
 			s.takeOvers = append(s.takeOvers, took)
 			s.say(r.Member, "LEADS, token %d — take-over %v after SIGKILL (lease %v)", r.Token, took.Round(time.Millisecond), leaseTTL)
 		case "pause":
-			s.takeOvers = append(s.takeOvers, took)
+			s.pauses = append(s.pauses, took)
 			s.say(r.Member, "LEADS, token %d — take-over %v after SIGSTOP (lease %v)", r.Token, took.Round(time.Millisecond), leaseTTL)
 		case "resign", "drain":
 			s.handOvers = append(s.handOvers, took)
@@ -249,8 +250,12 @@ func (s *show) registry(ctx context.Context) {
 func (s *show) finish() error {
 	s.stop()
 	overlaps := s.overlaps()
-	_, _ = fmt.Fprintf(s.out, "\nsummary: %d elections, take-over after SIGKILL %s, graceful hand-over %s, %d task runs, two leaders at once: %d\n",
-		s.elections, times(s.takeOvers), times(s.handOvers), s.tasks, overlaps)
+	paused := "" // only a key pauses
+	if len(s.pauses) > 0 {
+		paused = ", after SIGSTOP " + times(s.pauses)
+	}
+	_, _ = fmt.Fprintf(s.out, "\nsummary: %d elections, take-over after SIGKILL %s%s, graceful hand-over %s, %d task runs, two leaders at once: %d\n",
+		s.elections, times(s.takeOvers), paused, times(s.handOvers), s.tasks, overlaps)
 	switch {
 	case overlaps > 0:
 		return errAtOnce

@@ -5,8 +5,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -75,4 +77,22 @@ func TestLeaderThatDiesByItself(t *testing.T) {
 	require.Equal(t, "alpha", s.leader)
 	s.take(report{Member: "alpha", Kind: "gone"})
 	require.Empty(t, s.leader)
+}
+
+// TestSummaryTellsAPauseFromACrash: what is measured of one is not said of the other.
+func TestSummaryTellsAPauseFromACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		s := &show{out: &out, events: make(chan report)}
+		for _, was := range []struct {
+			by   string
+			took time.Duration
+		}{{"kill", 2 * time.Second}, {"pause", 3 * time.Second}} {
+			s.waitFor, s.waitFrom = was.by, time.Now()
+			time.Sleep(was.took)
+			s.take(report{Member: "alpha", Kind: "acquired"})
+		}
+		require.NoError(t, s.finish())
+		require.Contains(t, out.String(), "summary: 2 elections, take-over after SIGKILL 2s, after SIGSTOP 3s, graceful hand-over not shown,")
+	})
 }
