@@ -81,7 +81,7 @@ func (a *app) answer(text string, value any) error {
 }
 
 func (a *app) roleFlag(command *cobra.Command) *cobra.Command {
-	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "the role; default the default role (TENURE_ROLE)")
+	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "the role; without it the default one, also called default (TENURE_ROLE)")
 	return command
 }
 
@@ -199,7 +199,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		return list(a, all, empty, func(wide bool) out.Grid { return tasksGrid(all, wide) })
 	})
 	command.Flags().StringVar(&prefix, "prefix", "", "only those whose names begin so")
-	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "only those of a role; '' is the default one")
+	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "only those of a role; default is the default one")
 	command.Flags().Var(&states, "state", "only those in a state: "+statesText(taskStates))
 	return command
 }

@@ -155,6 +155,7 @@ func TestWhichTasks(t *testing.T) {
 		"":                                "broken failing few fine late paused runs waits",
 		"--role a":                        "failing paused",
 		"--role=":                         "broken few fine runs waits", // the default one
+		"--role default":                  "broken few fine runs waits",
 		"--role none":                     "",
 		"--state failing":                 "failing",
 		"--state held":                    "few",

@@ -234,7 +234,11 @@ func (a *app) prepare(command *cobra.Command, _ []string) error {
 		{"redis", "redis_url"}, {"api", "api"}, {"namespace", "namespace"}, {"output", "output"}, {"timeout", "timeout"}, {"by", "by"}, {"role", "role"},
 	} {
 		if found := flags.Lookup(flag.flag); found != nil && found.Changed {
-			if err := loaded.Flag(flag.setting, flag.flag, found.Value.String()); err != nil {
+			value := found.Value.String()
+			if flag.flag == "role" { // TENURE_ROLE is the role itself, as for OptionsFromEnv
+				value = out.NamedRole(value)
+			}
+			if err := loaded.Flag(flag.setting, flag.flag, value); err != nil {
 				return err
 			}
 		}

@@ -222,6 +222,18 @@ func TestComplaint(t *testing.T) {
 	}
 }
 
+// TestRoleByTheNameInTables: the default role is found by the name that tables, and metrics, have
+// for it. A variable has the role itself, as every program that reads it.
+func TestRoleByTheNameInTables(t *testing.T) {
+	t.Setenv("TENURE_ROLE", "default")
+	from := &canned{}
+	for _, args := range [][]string{{"leader"}, {"leader", "--role", "default"}, {"leader", "-r", "role:default"}, {"terms", "--role=default"}, {"resign", "--role", "default"}} {
+		ask(t, from, args...)
+	}
+	require.Equal(t, []string{`leader "default"`, `leader ""`, `leader "default"`, `terms "" 20`, "ready", `leader ""`, `resign ""`}, from.asked)
+	require.Contains(t, ask(t, &canned{}, "terms", "--role", "role:default").out, "no term of role:default is known")
+}
+
 // TestFlagsAreStronger: than variables, which count without them.
 func TestFlagsAreStronger(t *testing.T) {
 	for name, value := range map[string]string{"TENURE_OUTPUT": "jsonl", "TENURE_ROLE": "a", "TENURE_TIMEOUT": "3s"} {

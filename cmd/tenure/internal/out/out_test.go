@@ -111,8 +111,10 @@ func TestAt(t *testing.T) {
 			require.Equal(t, want, At(at, now.UTC()))
 		}
 	}
-	require.Equal(t, "default", Role(""))
-	require.Equal(t, "export", Role("export"))
+	for role, name := range map[string]string{"": "default", "default": "role:default", "export": "export"} {
+		require.Equal(t, name, Role(role))
+		require.Equal(t, role, NamedRole(name), "it is found by what the tables call it")
+	}
 }
 
 // TestYAMLOfWhatItHardlyTakes: names longer than a line of YAML may have, and characters that are

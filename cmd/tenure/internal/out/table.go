@@ -88,10 +88,30 @@ func At(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
+// What people call the default role, and a role that has this name: as the metrics do.
+const (
+	defaultRole   = "default"
+	calledDefault = "role:default"
+)
+
 // Role is the name of a role for people.
 func Role(role string) string {
-	if role == "" {
-		return "default"
+	switch role {
+	case "":
+		return defaultRole
+	case defaultRole:
+		return calledDefault
 	}
 	return role
+}
+
+// NamedRole is the role that people call so: what Role says of it, or the role itself.
+func NamedRole(name string) string {
+	switch name {
+	case defaultRole:
+		return ""
+	case calledDefault:
+		return defaultRole
+	}
+	return name
 }
