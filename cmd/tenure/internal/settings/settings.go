@@ -199,7 +199,7 @@ func (s *Settings) readFile(path string) error {
 		if node.Kind != yaml.ScalarNode {
 			return fmt.Errorf("config file %s: %s must be one value", path, name)
 		}
-		if node.Value != "" {
+		if node.Value != "" && node.Tag != "!!null" { // null, or ~: what a template writes of what it does not have
 			s.set(name, node.Value, path+": "+name)
 		}
 	}

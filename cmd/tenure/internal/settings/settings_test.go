@@ -203,7 +203,7 @@ func TestWhatAFileMaySay(t *testing.T) {
 		require.ErrorContains(t, err, want, file)
 		require.ErrorContains(t, err, path)
 	}
-	s := loaded(t, "namespace: ''\nredis_url: ''", nil)
+	s := loaded(t, "namespace: ''\nredis_url: ''\nrole: null\nredis_password: ~\nby:", nil)
 	require.Empty(t, s.origin)
 	_, err := s.Options()
 	require.ErrorContains(t, err, "where Redis is")
