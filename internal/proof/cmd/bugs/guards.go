@@ -76,7 +76,7 @@ var guards = []bug{
 	{name: "late claim not undone", in: redisstore, test: "TestTaskScripts", breaks: "a claim that arrives after its run was given up blocks the task", file: lua,
 		old: "if status == 'returned' and token == task.fence then", new: "if false then"},
 	{name: "end of a run not fenced", in: redisstore, test: "TestTaskScripts", breaks: "a deposed leader ends the run of its successor", file: lua,
-		old: "if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence\nif task.run ~= run then", new: "if task.run ~= run then"},
+		old: "if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence\nlocal waits = status", new: "local waits = status"},
 	{name: "pause ignored", in: redisstore, test: "TestTaskScripts", breaks: "a paused task runs", file: lua,
 		old: "  if task.paused == '1' then\n    set_task(KEYS[1], task, { next = ARGV[6] })", new: "  if false then\n    set_task(KEYS[1], task, { next = ARGV[6] })"},
 	{name: "plan not repeatable", in: redisstore, test: "TestTaskScripts", breaks: "a lost reply of a plan looks as if somebody else had moved the schedule", file: lua,

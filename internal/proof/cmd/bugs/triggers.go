@@ -11,7 +11,7 @@ var triggers = []bug{
 	{name: "canceled run recorded as interrupted", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a run that was canceled right before a deploy is run again", file: lua,
 		old: "if task.cancel == run and (status == 'interrupted'", new: "if false and (status == 'interrupted'"},
 	{name: "late cancel", in: redisstore, test: "TestTaskScriptsAgreeWithTheOracle", breaks: "a cancel that comes late ends the next run", file: lua,
-		old: "if task.run ~= run and not waits then", new: "if false then"},
+		old: "if task.run ~= run and not waits then return task_answer('moved', now, task) end", new: "if false then return task_answer('moved', now, task) end"},
 	{name: "canceled run is retried", in: schedulePkg, test: "TestMachineCancel", breaks: "a run that was canceled begins its next attempt", file: attempts,
 		old: "	case r.canceled:\n", new: "	case false:\n"},
 	{name: "canceled run of a dead leader", in: schedulePkg, test: "TestMachineCancel", breaks: "a run that kills its leaders cannot be ended", file: calls,
