@@ -60,8 +60,9 @@ func (o EnvOptions) New() (*Coordinator, error) {
 
 // OptionsFromEnv reads options from the environment. Names begin with prefix and "_"; an empty
 // prefix, or one that is not [A-Z][A-Z0-9_]*, is refused. A variable that is empty counts as one
-// that is not set. All problems are returned at once: errors.As finds each *OptionError, whose
-// Field is the name of the variable.
+// that is not set, and so does a port such as tcp://10.96.7.8:6379: Kubernetes sets SHOP_REDIS_PORT
+// to that if there is a Service shop-redis. All problems are returned at once: errors.As finds each
+// *OptionError, whose Field is the name of the variable.
 //
 //	ELECTION            on, static or off: see EnvMode
 //	STATIC_LEADER       true or false
@@ -140,7 +141,13 @@ type environment struct {
 	prefix string
 }
 
-func (e *environment) text(name string) string { return os.Getenv(e.prefix + name) }
+func (e *environment) text(name string) string {
+	text := os.Getenv(e.prefix + name)
+	if strings.HasSuffix(name, "_PORT") && strings.HasPrefix(text, "tcp://") { // set by Kubernetes, see OptionsFromEnv
+		return ""
+	}
+	return text
+}
 
 // refuseVariable refuses a variable.
 func (e *environment) refuseVariable(name, reason string, args ...any) {

@@ -91,6 +91,24 @@ func TestAddressFromEnv(t *testing.T) {
 	}
 }
 
+// TestPortsOfKubernetes: it sets <SERVICE>_PORT in each pod for each Service of the namespace, so for
+// one that is called shop-redis a variable of ours, which nobody has written.
+func TestPortsOfKubernetes(t *testing.T) {
+	links := []string{"REDIS_PORT=tcp://10.96.7.8:6379", "ADDRESS_PORT=tcp://10.96.7.9:80"}
+	environ(t, links...)
+	read, err := tenure.OptionsFromEnv("SHOP")
+	require.NoError(t, err, "this process is meant to run alone")
+	require.Nil(t, read.Redis)
+	require.Empty(t, read.Options.Registry.Address)
+	for _, at := range []string{"REDIS_HOST=shop-redis", "REDIS_URL=redis://shop-redis"} {
+		environ(t, append(links, "NAMESPACE=shop", "REDIS_HOST=", at)...)
+		read, err = tenure.OptionsFromEnv("SHOP")
+		require.NoError(t, err, at)
+		require.Equal(t, "shop-redis:6379", read.Redis.(*redis.Client).Options().Addr)
+		require.NoError(t, read.Redis.Close())
+	}
+}
+
 func TestClientFromEnv(t *testing.T) {
 	for name, row := range map[string]struct {
 		variables []string

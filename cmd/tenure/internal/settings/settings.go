@@ -65,9 +65,11 @@ func Load(path string) (*Settings, error) {
 	}
 	given := make(map[string]string)
 	for _, name := range names {
-		if value := os.Getenv(variable(name)); value != "" {
-			given[name] = value
+		value := os.Getenv(variable(name))
+		if value == "" || strings.HasSuffix(name, "_port") && strings.HasPrefix(value, "tcp://") { // set by Kubernetes, see OptionsFromEnv
+			continue
 		}
+		given[name] = value
 	}
 	s.drop(given)
 	for name, value := range given {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
@@ -69,6 +70,18 @@ func TestWhatStandsForEachOther(t *testing.T) {
 	s = loaded(t, "", map[string]string{"TENURE_NAMESPACE": "shop", "TENURE_REDIS_URL": "redis://here", "TENURE_REDIS_HOST": "there"})
 	_, err = s.Options()
 	require.ErrorContains(t, err, "must not be set beside")
+}
+
+// TestPortOfKubernetes: what it sets for a Service tenure-redis takes nothing out of the file.
+func TestPortOfKubernetes(t *testing.T) {
+	s := loaded(t, "namespace: shop\nredis_host: here\nredis_port: 6380\naddress: here:80", map[string]string{
+		"TENURE_REDIS_PORT": "tcp://10.96.7.8:6379", "TENURE_ADDRESS_PORT": "tcp://10.96.7.9:80",
+	})
+	o, err := s.Options()
+	require.NoError(t, err)
+	require.NoError(t, o.Redis.Close())
+	require.Equal(t, "here:6380", o.Redis.(*redis.Client).Options().Addr)
+	require.Equal(t, "here:80", o.Options.Registry.Address)
 }
 
 // TestFlagsHaveNoPassword, in whatever part of a URL: everybody on the machine could read it.
