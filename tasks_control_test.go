@@ -1079,6 +1079,41 @@ func TestRescheduleTwice(t *testing.T) {
 	})
 }
 
+// TestRescheduleWhileASlotWaits for the run that is on: it is due under the old schedule, and runs
+// once after that run. Under OverlapSkip there is none.
+func TestRescheduleWhileASlotWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		to      Schedule
+		overlap OverlapPolicy
+		late    bool // it waits since the run is late, not by Overlap
+		want    []string
+	}{
+		"to cron":       {Cron("0 0 * * *"), OverlapQueue, false, []string{"2h0m0s t 2h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}},
+		"to every":      {Every(10 * time.Hour), OverlapQueue, false, []string{"2h0m0s t 2h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts", "13h0m0s t 13h0m0s #1 starts"}},
+		"to on demand":  {OnDemand(), OverlapQueue, false, []string{"2h0m0s t 2h0m0s #1 starts", "3h30m0s t 3h0m0s #1 starts"}},
+		"during a late": {Cron("0 0 * * *"), OverlapSkip, true, []string{"2h5m0s t 2h0m0s #1 starts", "3h35m0s t 3h0m0s #1 starts"}},
+		"skip":          {Cron("0 0 * * *"), OverlapSkip, false, []string{"2h0m0s t 2h0m0s #1 starts"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				task := Task{Name: "t", Schedule: Every(time.Hour), InitialDelay: 2 * time.Hour, Overlap: c.overlap, Run: g.run(90 * time.Minute)}
+				a := g.leader("a", task)
+				if c.late {
+					a.end()
+					g.at(2*time.Hour + 5*time.Minute)
+					a.begin()
+				}
+				g.at(3*time.Hour + 10*time.Minute)
+				require.NoError(g, a.Reschedule("t", c.to))
+				g.at(14*time.Hour + 30*time.Minute)
+				require.Equal(g, c.want, g.noted())
+				require.Len(g, g.told(EventTaskChanged), 1)
+				a.end()
+			})
+		})
+	}
+}
+
 // TestRescheduleOfWhatWasReplaced: a task that was unregistered and registered anew while its new
 // schedule was looked at is the new task with that schedule, not the old one again.
 func TestRescheduleOfWhatWasReplaced(t *testing.T) {

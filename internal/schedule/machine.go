@@ -176,9 +176,9 @@ func (m *Machine) decide(s *Step) {
 		m.open()
 	case m.news:
 		m.read(store.TaskRead{})
-	case m.run != nil && m.record.Due != "" && !m.record.Follows(m.policy.Spec):
+	case m.run != nil && m.record.Due != "" && !m.record.Follows(m.policy.Spec) && !(m.owes(redis) && m.waitsForRun()):
 		m.plan(s, redis) // what it runs was owed under another schedule
-	case m.run != nil && (m.record.Next <= m.began || m.late || m.policy.Overlap == OverlapQueue): // what is due waits for the run
+	case m.run != nil && m.waitsForRun():
 	case m.run != nil && starts > 0:
 		m.at(s, m.record.Next, delay)
 	case m.run != nil && m.run.quiet > t.now:
@@ -274,6 +274,11 @@ func (m *Machine) News() { m.news = true }
 // owes reports whether a slot is due under a schedule that has changed since.
 func (m *Machine) owes(redis int64) bool {
 	return m.record.Due != "" && !m.record.Follows(m.policy.Spec) && m.record.Next != 0 && m.record.Next <= redis
+}
+
+// waitsForRun reports whether what is due waits until the run that is on has ended.
+func (m *Machine) waitsForRun() bool {
+	return m.record.Next <= m.began || m.late || m.policy.Overlap == OverlapQueue
 }
 
 // slotFirst reports whether the next slot, which starts in so long, comes before a trigger that

@@ -125,6 +125,8 @@ var planning = []bug{
 		old: "(interval > 0 || r.PutOff(now) && !p.final(first)) {", new: "interval > 0 {"},
 	{name: "what was put off runs under any schedule", test: "TestRescheduleTwice", breaks: "a task that was postponed twice, or switched off, runs at a time that no schedule names", file: "internal/schedule/slots.go",
 		old: " && !p.final(first)", new: ""},
+	{name: "slot that waits dropped by a change", test: "TestRescheduleWhileASlotWaits", breaks: "a slot that waits for a run is neither run nor skipped if the schedule changes", file: "internal/schedule/machine.go",
+		old: " && !(m.owes(redis) && m.waitsForRun()):", new: ":"},
 	{name: "change of a schedule in silence", test: "TestTwoVersionsLeadByTurns", breaks: "nobody hears that two versions lead by turns", file: "internal/schedule/machine_slots.go",
 		old: "\t\t\t\tif changed {\n", new: "\t\t\t\tif changed && m.term.over {\n"},
 	{name: "hung schedules asked for ever", test: "TestHungSchedulesStopNoOther", breaks: "four schedules that hang stop all tasks with schedules of their own", file: "tasks_run.go",

@@ -28,7 +28,7 @@ var machines = []bug{
 	{name: "run on election again and again", in: schedulePkg, test: "TestMachineRunsOnElection", breaks: "a task that is to run once a term never stops", file: plans,
 		old: "m.runOnElection = m.runOnElection && c.Kind == store.ClaimTrigger", new: "m.runOnElection = m.runOnElection && c.Kind != \"\""},
 	{name: "queued slot passed over", in: schedulePkg, test: "TestMachineOverlap", breaks: "what came due during a run is lost though it is to wait", file: machine,
-		old: "|| m.late || m.policy.Overlap == OverlapQueue): // what is due", new: "|| m.late): // what is due"},
+		old: "|| m.late || m.policy.Overlap == OverlapQueue\n", new: "|| m.late\n"},
 	{name: "attempt numbers repeat", in: simulator, test: "TestTasksUnderFaults", breaks: "two attempts of a slot cannot be told apart", file: plans,
 		old: "c.Attempt = m.record.Attempt + 1", new: "c.Attempt = max(m.record.Attempt, 1)"},
 	{name: "attempt that did not begin counted", in: schedulePkg, test: "TestMachineTermEndsBeforeAnAttempt", breaks: "the first attempt of a slot has number 2", file: plans,
