@@ -211,6 +211,25 @@ func TestForgottenTaskTakesNothingAlong(t *testing.T) {
 	require.Empty(t, s.hung)
 }
 
+// TestTasksThatNobodyCollectsAreBounded: a service that names its tasks anew, and that nobody
+// scrapes, does not grow for as long as it lives. Tasks that are registered are kept.
+func TestTasksThatNobodyCollectsAreBounded(t *testing.T) {
+	c, s, _ := watchStandalone(t)
+	require.NoError(t, c.Tasks().Register(tenure.Task{Name: "stays", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+	count := func(name string) {
+		s.event(tenure.Event{Type: tenure.EventTaskAttemptFailed, Task: name, Attempt: 1, Took: time.Second})
+		s.event(tenure.Event{Type: tenure.EventTaskSlow, Task: name, Attempt: 1})
+	}
+	count("stays")
+	for i := range 3 * maxGone {
+		count(fmt.Sprint("order-", i))
+	}
+	for name, kept := range map[string]int{"tasks": len(s.tasks), "counters": len(s.counters) / 2, "timed": len(s.timed), "hung": len(s.hung)} {
+		require.LessOrEqual(t, kept, maxGone+1, name)
+	}
+	require.InDelta(t, 1, s.counters[series{TaskRetries, "stays"}], 0)
+}
+
 // TestGapsOfTheHistory: of the term before ours it must be known when it ended, and by a clock that
 // was not set back since. After Close nothing is read.
 func TestGapsOfTheHistory(t *testing.T) {

@@ -23,6 +23,10 @@ const readBound = 2 * time.Second
 // at one moment, and its elections use the same client.
 const maxReaders = 4
 
+// maxGone is how many tasks that are not registered any more wait for a collection of what they
+// counted last. A service may name its tasks anew for as long as it lives, and nobody may collect.
+const maxGone = 10_000
+
 // Sink takes the values of histograms. It must not block, and is called by many goroutines.
 type Sink interface {
 	Record(m *Metric, value float64, labels ...string)
@@ -43,6 +47,7 @@ type Source struct {
 	mu       sync.Mutex
 	counters map[series]float64
 	tasks    map[string]bool     // those that have series, and whether all that they count was collected
+	room     int                 // for how many tasks; then those that are gone are looked for
 	unled    map[string]gap      // by role: nobody is known to lead
 	timed    map[string]attempt  // by task: the last attempt that failed and was timed
 	hung     map[string]attempt  // by task: the attempt that is on and was counted as one that hangs
@@ -77,7 +82,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), steps: make(map[stepper]float64), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), room: maxGone, unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), steps: make(map[stepper]float64), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -231,8 +236,27 @@ func (s *Source) counted(task string) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.tasks[task] = false
+	full := len(s.tasks) > s.room
+	s.mu.Unlock()
+	if full {
+		s.makeRoom(hook.TaskNames(s.c))
+	}
+}
+
+// makeRoom ends the series of all tasks that are not registered any more, collected or not.
+func (s *Source) makeRoom(registered []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.room = len(registered) + maxGone
+	ends := make(map[string]bool)
+	for name := range s.tasks {
+		ends[name] = true
+	}
+	for _, name := range registered {
+		delete(ends, name)
+	}
+	s.end(ends)
 }
 
 // overran counts an attempt that hangs, once: it may be slow first, and then ignore its context.
@@ -418,13 +442,20 @@ func (s *Source) forget(registered []string) {
 			continue
 		}
 		gone[name] = true
+	}
+	s.end(gone)
+}
+
+// end ends the series of tasks. mu is held.
+func (s *Source) end(gone map[string]bool) {
+	if len(gone) == 0 {
+		return
+	}
+	for name := range gone {
 		delete(s.tasks, name)
 		delete(s.timed, name)
 		delete(s.hung, name)
 		s.sink.Forget(name)
-	}
-	if len(gone) == 0 {
-		return
 	}
 	maps.DeleteFunc(s.counters, func(of series, _ float64) bool {
 		task, _, _ := strings.Cut(of.labels, between)
