@@ -258,10 +258,11 @@ func (s *TaskScheduler) Unregister(ctx context.Context, name string) error {
 
 // Reschedule gives a registered task another Schedule, at once. It is as if the task had been
 // registered with it: the next slot is computed anew, a slot that is due under the old one is a
-// matter of Task.Missed, and a run that is on goes on. It applies to this process. The leader's
-// schedule counts, so every instance should do the same, or the next leader goes back to its own. A
-// Schedule that hangs, or has failed, can be replaced too. ErrNotFound: this process has not
-// registered the task. A bad Schedule is an error that matches ErrMisconfigured, and changes
+// matter of Task.Missed, and a run that is on goes on. With Every, the next slot of a task that has
+// run is one interval after its last slot: now, if that has passed. It applies to this process. The
+// leader's schedule counts, so every instance should do the same, or the next leader goes back to
+// its own. A Schedule that hangs, or has failed, can be replaced too. ErrNotFound: this process has
+// not registered the task. A bad Schedule is an error that matches ErrMisconfigured, and changes
 // nothing.
 func (s *TaskScheduler) Reschedule(name string, to Schedule) error {
 	if err := checkTask(name); err != nil {

@@ -1114,6 +1114,21 @@ func TestRescheduleWhileASlotWaits(t *testing.T) {
 	}
 }
 
+// TestRescheduleToAShorterInterval: the interval counts from the last slot, so a task may be due at
+// once.
+func TestRescheduleToAShorterInterval(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(0)})
+		g.pass(90 * time.Minute)
+		require.NoError(g, a.Reschedule("t", Every(10*time.Minute)))
+		g.pass(time.Minute)
+		require.NoError(g, a.Reschedule("t", Every(20*time.Minute)))
+		g.pass(20 * time.Minute)
+		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts", "1h30m0s t 1h30m0s #1 starts", "1h50m0s t 1h50m0s #1 starts"}, g.noted())
+		a.end()
+	})
+}
+
 // TestRescheduleOfWhatWasReplaced: a task that was unregistered and registered anew while its new
 // schedule was looked at is the new task with that schedule, not the old one again.
 func TestRescheduleOfWhatWasReplaced(t *testing.T) {
