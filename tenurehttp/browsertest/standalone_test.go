@@ -18,6 +18,8 @@ func alone(t *testing.T) http.Handler {
 	t.Helper()
 	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop", InstanceID: "alone"})
 	require.NoError(t, err)
+	_, err = c.AddRole("default", tenure.ElectionOptions{})
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.Run(ctx) }) // ends with stop
@@ -37,6 +39,7 @@ func TestPageWithoutRedis(t *testing.T) {
 	t.Cleanup(func() { site.CloseClientConnections(); site.Close() })
 	p := open(t, site.URL, desk)
 	p.says("#roles", "alone leads")
+	p.says("#roles", "role:default") // beside the default one
 	require.Equal(t, "lease without an end", p.text("#roles .lease"))
 	p.click("#terms .term a")
 	p.says("#drawer", "Before and after")

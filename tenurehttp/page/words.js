@@ -52,8 +52,8 @@ export function fullIn(at, zone) {
   }
 }
 
-// roleName is how a role is called; the default one has no name of its own.
-export const roleName = (role) => role || "default";
+// roleName is how a role is called, as the metrics do: the default one has no name of its own.
+export const roleName = (role) => (role === "default" ? "role:default" : role || "default");
 
 // count is a number with its noun.
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
