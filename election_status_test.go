@@ -802,8 +802,8 @@ func TestTerms(t *testing.T) {
 	})
 }
 
-// TestLeaderThatWasStartedAnew: a process that leads after one that has died with its ID says so, as
-// it does after any other.
+// TestLeaderThatWasStartedAnew: a process that leads after one that has died with its ID says so,
+// as it does after any other.
 func TestLeaderThatWasStartedAnew(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a").start()

@@ -91,8 +91,8 @@ func TestAddressFromEnv(t *testing.T) {
 	}
 }
 
-// TestPortsOfKubernetes: it sets <SERVICE>_PORT in each pod for each Service of the namespace, so for
-// one that is called shop-redis a variable of ours, which nobody has written.
+// TestPortsOfKubernetes: it sets <SERVICE>_PORT in each pod for each Service of the namespace, so
+// for one that is called shop-redis a variable of ours, which nobody has written.
 func TestPortsOfKubernetes(t *testing.T) {
 	links := []string{"REDIS_PORT=tcp://10.96.7.8:6379", "ADDRESS_PORT=tcp://10.96.7.9:80"}
 	environ(t, links...)

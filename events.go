@@ -45,8 +45,8 @@ const (
 	// EventElectionMisconfigured: somebody has to fix something. Role, Err.
 	EventElectionMisconfigured EventType = "election_misconfigured"
 	// EventLeaderChanged: there is another leader than before, or our term follows one of a process
-	// with our ID. Role, Token (0: foreign), Subject (its ID, ours too; "": none), Former (the ID of
-	// the leader before; "": not known), and, if we lead now, Reason (lapsed or forgotten, see
+	// with our ID. Role, Token (0: foreign), Subject (its ID, ours too; "": none), Former (the ID
+	// of the leader before; "": not known), and, if we lead now, Reason (lapsed or forgotten, see
 	// TermRecord.Reason; "": the former has given the lease back).
 	EventLeaderChanged EventType = "leader_changed"
 	// EventRenewalFailed: a renewal had no usable answer, the first in a row. It comes beside

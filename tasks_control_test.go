@@ -1058,7 +1058,7 @@ func TestReschedule(t *testing.T) {
 // no run at a time that the schedule of a second change does not name.
 func TestRescheduleTwice(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
-		at := func(hour time.Duration) Schedule { return At(g.began.Add(hour * time.Hour)) }
+		at := func(hours int) Schedule { return At(g.began.Add(time.Duration(hours) * time.Hour)) }
 		a := g.member("a")
 		for name, s := range map[string]Schedule{"postponed": at(13), "off": Cron("0 13 * * *"), "off-and-on": Cron("0 13 * * *")} {
 			require.NoError(g, a.Register(Task{Name: name, Schedule: s, Run: g.run(0)}))

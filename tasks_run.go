@@ -98,6 +98,7 @@ type outdatedError struct{}
 
 func (outdatedError) Error() string { return schedule.OutdatedText }
 
+// Is reports whether target is ErrAbandoned.
 func (outdatedError) Is(target error) bool { return target == ErrAbandoned }
 
 // returned reports what the attempt that has returned last means for its run.

@@ -493,8 +493,8 @@ func TestOutdatedRun(t *testing.T) {
 	}
 }
 
-// TestOutdatedRunHasFailed: a run that was interrupted, or given back, and that is not run again has
-// failed. That is reported once, whoever leads later.
+// TestOutdatedRunHasFailed: a run that was interrupted, or given back, and that is not run again
+// has failed. That is reported once, whoever leads later.
 func TestOutdatedRunHasFailed(t *testing.T) {
 	for name, task := range map[string]Task{"skip": {Missed: MissedSkip}, "too late": {StartingDeadline: time.Minute}} {
 		t.Run(name, func(t *testing.T) {

@@ -372,8 +372,8 @@ func TestTaskMovedToAnotherRole(t *testing.T) {
 	}
 }
 
-// TestTaskMovedWhileItsLeaderLeads: who has run the task keeps it for that term. The error says what
-// moves it.
+// TestTaskMovedWhileItsLeaderLeads: who has run the task keeps it for that term. The error says
+// what moves it.
 func TestTaskMovedWhileItsLeaderLeads(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a := c.member("a")

@@ -269,8 +269,8 @@ func taken(t *testing.T, objects []any, prefix string) tenure.EnvOptions {
 	return env
 }
 
-// mount makes a folder with the Secrets that the container of a pod sees. Each key has a certificate,
-// which is a password, too.
+// mount makes a folder with the Secrets that the container of a pod sees. Each key has a
+// certificate, which is a password, too.
 func mount(t *testing.T, spec corev1.PodSpec) string {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)

@@ -314,8 +314,8 @@ func (r TaskRecord) TriggerID() string {
 	return id
 }
 
-// Waiting is the ID of the run that the end of its term has cut short and that may be run again; "":
-// there is none. One whose leader has died is still on in the record.
+// Waiting is the ID of the run that the end of its term has cut short and that may be run again;
+// "": there is none. One whose leader has died is still on in the record.
 func (r TaskRecord) Waiting() string {
 	if r.Run == "" && (r.Status == RunInterrupted || r.Status == RunReturned) {
 		return r.Done
