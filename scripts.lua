@@ -984,8 +984,8 @@ do
 end
 
 --@ finish_task
--- Ends a run, once; one that waits to be run again may be abandoned, and its leader did not die of it. Begins with a write that a full Redis allows. Leaders that died in a row of the task are counted from the last run
--- that came to an end. KEYS 2: history.
+-- Ends a run, once; one that waits to be run again may be abandoned, and its leader did not die of it. Begins with a write that a full
+-- Redis allows. Leaders that died in a row of the task are counted from the last run that came to an end. KEYS 2: history.
 -- ARGV: 1 token, 2 run ID, 3 status (succeeded, failed, interrupted, abandoned, canceled; returned: claimed, never started), 4 error, 5 attempt
 --       ('': leave it), 6 attempts that have failed ('': leave it), 7 ms until the next attempt ('': leave it), 8 runs that the history
 --       keeps (0: this one is not added).

@@ -109,8 +109,9 @@ func (a *app) healthcheckCommand() *cobra.Command {
 		Use: "healthcheck", Short: "For a container's probe: is this instance well", Args: cobra.NoArgs,
 		Long: `healthcheck exits with 0 if the instance is active. With --url it asks the instance itself,
 for a 2xx, and follows no redirect: use that if the program serves HTTP (readyz of package
-tenurehttp). TENURE_API_CA_FILE names who vouches for it. Without --url it asks Redis for the record of the instance: that fails for all
-instances at once while Redis is down, so do not let it restart anything.`,
+tenurehttp). TENURE_API_CA_FILE names the authority of its certificate, if that is a private one.
+Without --url it asks Redis for the record of the instance: that fails for all instances at once
+while Redis is down, so do not let it restart anything.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if command.Flags().Changed("url") {
 				return a.probe(command, at)
