@@ -670,7 +670,7 @@ return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', K
 --@ prelude tasks
 local task_fields = { 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished', 'attempt',
   'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-  'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel', 'trigger_runs' }
+  'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel', 'trigger_runs', 'last_pause' }
 
 -- compared are the texts that a later request names as it has read them: the reply has to give them as they are compared. What is
 -- too long for a reply, or not plain ASCII, was not written by tenure.
@@ -847,9 +847,9 @@ local function quiet_task()
   local find, t = string.find, redis.pcall('TIME')
   local task = redis.pcall('HMGET', KEYS[1], 'next', 'spec', 'token', 'run', 'done', 'status', 'last_scheduled', 'last_started', 'last_finished',
     'attempt', 'crashes', 'skipped', 'paused', 'instance', 'run_token', 'error', 'failures', 'retry_at', 'lease', 'pauses', 'trigger', 'run_trigger',
-    'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel', 'trigger_runs', 'block')
+    'args', 'retry_in', 'last_success', 'failed_runs', 'pause', 'cancel', 'trigger_runs', 'last_pause', 'block')
   if t.err or #t[1] > 10 or task.err then return end
-  for i = 1, 30 do
+  for i = 1, 31 do
     if not task[i] then
       task[i] = ''
     elseif #task[i] > 1024 then
@@ -874,14 +874,14 @@ do
   local now, task
   if ARGV[3] == 'slot' and ARGV[9] == '0' then now, task = quiet_task() end
   if now and task[1] == ARGV[4] and task[2] == ARGV[7] and now >= tonumber(ARGV[5]) and task[4] == '' and task[5] ~= ARGV[2] and task[13] ~= '1' and
-    task[22] .. task[23] == '' then
+    task[20] == ARGV[13] and task[22] .. task[23] == '' then
     local at, skipped = now .. '', task[12] == '' and '0' or task[12]
     if skipped == '0' or #skipped <= 15 and string.find(skipped, '^[1-9]%d*$') then
       return refused('HSET', KEYS[1], 'next', ARGV[6], 'run', ARGV[2], 'status', 'running', 'last_scheduled', ARGV[5], 'last_started', at,
         'attempt', ARGV[10], 'skipped', skipped, 'instance', ARGV[8], 'run_token', ARGV[1], 'failures', '0', 'retry_at', '0') or
         refused('SADD', KEYS[3], ARGV[11]) or
         joined { 'claimed', at, ARGV[6], task[2], task[3], ARGV[2], task[5], 'running', ARGV[5], at, task[9], ARGV[10], task[11], skipped, task[13], ARGV[8],
-          ARGV[1], task[16], '0', '0', task[19], task[20], task[21], '', '', task[24], task[25], task[26], task[27], task[28], task[29] }
+          ARGV[1], task[16], '0', '0', task[19], task[20], task[21], '', '', task[24], task[25], task[26], task[27], task[28], task[29], task[30] }
     end
   end
 end
@@ -892,7 +892,7 @@ end
 -- ARGV: 1 token, 2 run ID, 3 kind (slot: a due slot | again: the run that another leader left behind | extra: no slot | trigger: what
 --       was triggered), 4 what is to be there still (slot: the next slot; again: ID of the run left behind; extra: when a run last
 --       ended; trigger: the trigger that waits), 5 slot, 6 the slot after it, 7 hash of the spec, 8 instance ID, 9 slots skipped, 10 attempt, 11 name of the task, 12 runs that the
---       history keeps (0: none is added).
+--       history keeps (0: none is added), 13 how often the task was paused or resumed, as it was read.
 -- Verdicts: claimed | early | paused | moved | expired (the trigger was too old, and is gone) | fenced.
 local now, token, run, kind = time(), tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local task = read_task(KEYS[1], now)
@@ -910,6 +910,7 @@ if kind == 'slot' then
     set_task(KEYS[1], task, { next = ARGV[6] })
     return task_answer('paused', now, task)
   end
+  if task.pauses ~= ARGV[13] then return task_answer('moved', now, task) end -- rule pause-ended: the slot may be one of the pause
   fields.next, fields.last_scheduled, fields.failures = ARGV[6], ARGV[5], '0'
   fields.skipped = integer(natural(task.skipped) + tonumber(ARGV[9]))
 elseif kind == 'trigger' then
@@ -966,7 +967,7 @@ do
   end
   if now and task[4] == ARGV[2] then
     local at, attempt = now .. '', ARGV[5]
-    local size, block = 49 + #ARGV[2] + #task[7] + #task[8] + #at + #attempt + #task[15] + #task[14] + #task[22], task[30]
+    local size, block = 49 + #ARGV[2] + #task[7] + #task[8] + #at + #attempt + #task[15] + #task[14] + #task[22], task[31]
     if #block <= 16 and string.find(block, '^%d+$') then size = size + block end
     if size <= 3800 then
       local failed = refused('HDEL', KEYS[1], 'run') or
@@ -978,7 +979,7 @@ do
       if failed then return { err = (string.gsub(failed.err, '^ERR ', 'BADRUNS ')) } end
       return expiry ~= '' and refused('PEXPIRE', KEYS[2], expiry) or
         joined { 'done', at, task[1], task[2], task[3], '', ARGV[2], 'succeeded', task[7], task[8], at, attempt, '0', task[12], task[13], task[14], task[15],
-          '', ARGV[6], task[18], task[19], task[20], task[21], task[22], task[23], task[24], at, '0', task[27], task[28], task[29] }
+          '', ARGV[6], task[18], task[19], task[20], task[21], task[22], task[23], task[24], at, '0', task[27], task[28], task[29], task[30] }
     end
   end
 end
@@ -1042,16 +1043,23 @@ return reply
 
 --@ pause_task
 -- Pauses a task, or lets it go on. Every one of both counts, so that a request that comes late, after another one, changes nothing.
+-- last_pause is since when it is paused, and behind that when it was let go on.
 -- ARGV: 1 whether it pauses (1 or 0), 2 the count as it was read, 3 by whom and why, for people: no rule reads it.
 -- Verdicts: ok | absent | moved.
 local now = time()
 local task = read_task(KEYS[1], now)
 if call('EXISTS', KEYS[1]) == 0 then return task_answer('absent', now, task) end
 if task.pauses ~= ARGV[2] then return task_answer('moved', now, task) end -- rule pause-order
+local since = task.paused == '1' and natural(string.match(task.last_pause, '^%d+$') or string.match(task.pause, '^%d+')) or 0
+if since == 0 or since > now then since = now end
 call('HDEL', KEYS[1], 'paused')
-task.paused = ''
 local fields = { pauses = integer(natural(task.pauses) + 1), pause = '' }
-if ARGV[1] == '1' then fields.paused, fields.pause = '1', integer(now) .. ' ' .. ARGV[3] end
+if ARGV[1] == '1' then
+  fields.paused, fields.pause, fields.last_pause = '1', integer(now) .. ' ' .. ARGV[3], integer(since)
+elseif task.paused == '1' then
+  fields.last_pause = integer(since) .. ' ' .. integer(now)
+end
+task.paused = ''
 set_task(KEYS[1], task, fields)
 return task_answer('ok', now, task)
 

@@ -202,6 +202,33 @@ func TestPauseBesideARunThatWaits(t *testing.T) {
 	})
 }
 
+// TestPauseOfATaskThatWaits: slots of a pause are not run after it, though no leader could let them
+// pass meanwhile: another task of the group had its place, or nobody led.
+func TestPauseOfATaskThatWaits(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		ctx := context.Background()
+		long := Task{Name: "long", Group: "db", Schedule: Every(1000 * time.Hour), InitialDelay: 50 * time.Minute, Run: g.run(4 * time.Hour)}
+		task := Task{Name: "t", Group: "db", Schedule: Every(time.Hour), Run: g.run(time.Minute)}
+		a := g.leader("a", long, task)
+		g.pass(55 * time.Minute)
+		require.NoError(g, a.Pause(ctx, "t", ""))
+		g.pass(3 * time.Hour) // slots at 1, 2 and 3
+		require.NoError(g, a.Resume(ctx, "t"))
+		g.pass(64 * time.Minute) // the slot at 4, which waits until 4:50
+		require.Equal(g, []string{"50m0s long 50m0s #1 starts", "4h50m0s t 4h0m0s #1 starts"}, starts(g.noted()))
+
+		require.NoError(g, a.Pause(ctx, "t", ""))
+		a.end()
+		g.pass(150 * time.Minute)
+		require.NoError(g, a.Resume(ctx, "t"))
+		g.pass(5 * time.Minute) // 7:34
+		b := g.leader("b", task)
+		g.pass(time.Hour)
+		require.Equal(g, []string{"8h0m0s t 8h0m0s #1 starts"}, starts(g.noted()))
+		b.end()
+	})
+}
+
 // TestTriggerOfADyingLeader: the next leader runs it again with its arguments, though Missed asks
 // for no run of a slot by then.
 func TestTriggerOfADyingLeader(t *testing.T) {

@@ -339,8 +339,9 @@ func (s *TaskScheduler) pauseBy(ctx context.Context, name, by, reason string) er
 	return s.pause(ctx, name, true, pauseText(by, reason))
 }
 
-// Resume ends a Pause. Slots that passed during the pause are not run. A slot that no leader has
-// looked at by then is missed: Task.Missed decides about it.
+// Resume ends a Pause. The slots of the pause are not run, also if nobody led meanwhile; of two
+// pauses within which no leader has looked at the task, this holds for the later one. Slots that
+// were missed before the pause, or are after it, are for Task.Missed to decide about.
 func (s *TaskScheduler) Resume(ctx context.Context, name string) error {
 	return s.pause(ctx, name, false, "")
 }

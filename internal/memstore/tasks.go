@@ -124,8 +124,11 @@ func (s *Tasks) Claim(_ context.Context, name string, c store.TaskClaim) (store.
 				return store.TaskEarly
 			}
 			r.Due, r.Next = strconv.FormatInt(c.Next, 10), c.Next
-			if r.Paused {
+			switch {
+			case r.Paused:
 				return store.TaskPaused
+			case r.Pauses != c.Pauses:
+				return store.TaskMoved
 			}
 			r.Scheduled, r.Failures = c.Slot, 0
 			r.Skipped += int64(c.Skipped)
@@ -251,6 +254,12 @@ func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect, why s
 		}
 		if r.Pauses != expect {
 			return store.TaskMoved
+		}
+		switch {
+		case paused && !r.Paused:
+			r.PausedAt, r.ResumedAt = now, 0
+		case !paused && r.Paused:
+			r.ResumedAt = now
 		}
 		r.Paused, r.Pause, r.Pauses = paused, "", strconv.FormatInt(store.Natural(r.Pauses)+1, 10)
 		if paused {

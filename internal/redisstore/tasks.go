@@ -36,7 +36,7 @@ var taskVerdicts = map[string][]string{
 var taskFields = []string{"next", "spec", "token", "run", "done", "status", "last_scheduled", "last_started", "last_finished", "attempt",
 	"crashes", "skipped", "paused", "instance", "run_token", "error", "failures", "retry_at", "lease", "pauses",
 	"trigger", "run_trigger", "args", "retry_in", "last_success", "failed_runs", "pause",
-	"cancel", "trigger_runs"}
+	"cancel", "trigger_runs", "last_pause"}
 
 // listedFields are what listings read: those, and what no script needs.
 var listedFields = append(slices.Clone(taskFields), "schedule", "jitter")
@@ -152,7 +152,7 @@ func (s *Store) taskRequest(name string, ask any) request {
 		return taskCall(s.scripts.planTask, "1", record, ask.Token, ask.Expect, ask.Next, ask.Spec, ask.Skipped, flag(ask.Paused), ask.Pause)
 	case store.TaskClaim:
 		return taskCall(s.scripts.claimTask, "4", record, s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(), ask.Token, ask.Run, ask.Kind,
-			ask.Expect, ask.Slot, ask.Next, ask.Spec, ask.Instance, ask.Skipped, ask.Attempt, name, keep(ask.Keep, ask.KeepFor))
+			ask.Expect, ask.Slot, ask.Next, ask.Spec, ask.Instance, ask.Skipped, ask.Attempt, name, keep(ask.Keep, ask.KeepFor), ask.Pauses)
 	case store.TaskRetry:
 		return taskCall(s.scripts.retryTask, "1", record, ask.Token, ask.Run, ask.Attempt, ask.Failures, ask.In.Milliseconds())
 	case store.TaskFinish:
@@ -261,7 +261,7 @@ func (r *request) taskReply(cmd redis.Cmder) (store.TaskReply, error) {
 
 // mostReplied is how many texts a reply of a script of tasks has: verdict, time, the fields of the
 // record, and the names of tasks of which a trigger waits.
-const mostReplied = 32
+const mostReplied = 33
 
 // texts are the elements of a reply, or the lines of one that is a text; nil is "". It returns how
 // many there are; more than it may return are none.
@@ -322,7 +322,7 @@ func triggerNames(text string) (names []string) {
 // parseTaskRecord reads the fields of a record, or those of a listing; "" is an absent one. What is
 // refused, and what only counts as absent, is what read_task() in scripts.lua says.
 func parseTaskRecord(fields []string) (store.TaskRecord, error) {
-	var raw [31]string
+	var raw [32]string
 	if len(fields) != len(taskFields) && len(fields) != len(listedFields) {
 		return store.TaskRecord{}, fmt.Errorf("%w: a record of %d fields", store.ErrUnreachable, len(fields))
 	}
@@ -340,8 +340,10 @@ func parseTaskRecord(fields []string) (store.TaskRecord, error) {
 		Crashes: int(min(store.Natural(raw[10]), maxCount)), Skipped: store.Natural(raw[11]), Paused: raw[12] == "1", Instance: raw[13], RunToken: store.Natural(raw[14]), Text: raw[15],
 		Failures: int(min(store.Natural(raw[16]), maxCount)), RetryAt: store.Natural(raw[17]), Lease: raw[18], Pauses: raw[19], Trigger: raw[20], RunTrigger: raw[21], Args: raw[22],
 		RetryIn: store.Natural(raw[23]), LastSuccess: store.Natural(raw[24]), FailedRuns: int(min(store.Natural(raw[25]), maxCount)), Pause: raw[26],
-		Cancel: raw[27], TriggerRuns: store.Natural(raw[28]), Schedule: raw[29], Jitter: store.Natural(raw[30]),
+		Cancel: raw[27], TriggerRuns: store.Natural(raw[28]), Schedule: raw[30], Jitter: store.Natural(raw[31]),
 	}
+	since, until, _ := strings.Cut(raw[29], " ")
+	r.PausedAt, r.ResumedAt = store.Natural(since), store.Natural(until)
 	if raw[2] != "" && (r.Token <= 0 || r.Token > lease.MaxToken) || r.Due != "" && r.Next == 0 && r.Due != "0" {
 		return store.TaskRecord{}, fmt.Errorf("%w: the record of the task was written by something else", store.ErrMisconfigured)
 	}

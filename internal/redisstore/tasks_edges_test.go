@@ -374,6 +374,56 @@ func TestTaskScriptsAtACancellationOfAnother(t *testing.T) {
 	require.Equal(t, before, exact(t, e.rdb))
 }
 
+// TestTaskScriptsAtTheEndOfAPause: the record says when the last pause began and ended, and a slot
+// is claimed only by who knows of it.
+func TestTaskScriptsAtTheEndOfAPause(t *testing.T) {
+	e, ctx := newTaskCluster(t), t.Context()
+	pause := func(at int64, paused bool, expect string) store.TaskRecord {
+		e.at(at)
+		reply, err := e.store.Pause(ctx, "t", paused, expect, "somebody")
+		require.NoError(t, err)
+		require.Equal(t, store.TaskOK, reply.Verdict)
+		return reply.Record
+	}
+	between := func(r store.TaskRecord, from, until int64) {
+		require.Equal(t, [2]int64{from, until}, [2]int64{r.PausedAt, r.ResumedAt})
+	}
+	between(pause(100, false, ""), 0, 0)
+	between(pause(200, true, "1"), edgeNow+200, 0)
+	between(pause(300, true, "2"), edgeNow+200, 0)
+	r := pause(400, false, "3")
+	between(r, edgeNow+200, edgeNow+400)
+	between(pause(500, false, "4"), edgeNow+200, edgeNow+400)
+
+	claim := quietClaim
+	for _, stale := range []string{"", "2", "4"} {
+		claim.Pauses = stale
+		reply, err := e.store.Claim(ctx, "t", claim)
+		require.NoError(t, err)
+		require.Equal(t, store.TaskMoved, reply.Verdict, stale)
+		require.Equal(t, r.Due, reply.Record.Due)
+	}
+	claim.Pauses = "5"
+	reply, err := e.store.Claim(ctx, "t", claim)
+	require.NoError(t, err)
+	require.Equal(t, store.TaskClaimed, reply.Verdict)
+	between(reply.Record, edgeNow+200, edgeNow+400)
+
+	for _, tt := range []struct {
+		fields []any
+		from   int64
+	}{
+		{[]any{"paused", "1", "pause", "77 somebody"}, 77}, // by a version that noted no more
+		{[]any{"paused", "1", "pause", "77 somebody", "last_pause", "5 6"}, 77},
+		{[]any{"paused", "1", "pause", "77 somebody", "last_pause", "55"}, 55},
+		{[]any{"paused", "1", "pause", "", "last_pause", ""}, edgeNow + 600},
+		{[]any{"paused", "1", "pause", "", "last_pause", strconv.FormatInt(edgeNow+601, 10)}, edgeNow + 600}, // Redis's clock was set back
+	} {
+		recordHas(append(tt.fields, "pauses", "5")...)(t, e.cluster)
+		between(pause(600, false, "5"), tt.from, edgeNow+600)
+	}
+}
+
 // TestTaskScriptsAtTheLongestTexts: a text that later requests name counts up to 1024 bytes of
 // plain ASCII, and the IDs of the triggers that were claimed are looked for in as many.
 func TestTaskScriptsAtTheLongestTexts(t *testing.T) {

@@ -122,9 +122,10 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				c := store.TaskClaim{
 					Token: as, Run: run, Kind: oneOf(w, store.ClaimSlot, store.ClaimSlot, store.ClaimAgain, store.ClaimExtra, store.ClaimTrigger), Expect: expect, Slot: slots(),
 					Next: slots() + 5000, Spec: spec, Instance: oneOf(w, "a", "b"), Skipped: w.rand.IntN(3), Attempt: 1 + w.rand.IntN(3),
+					Pauses: oneOf(w, model.Pauses, model.Pauses, model.Pauses, "1"),
 				}
 				if apt {
-					c.Spec, c.Expect = model.Spec, model.Next
+					c.Spec, c.Expect, c.Pauses = model.Spec, model.Next, model.Pauses
 				}
 				if apt && w.rand.IntN(2) == 0 { // what nearly all are
 					c.Kind, c.Skipped = store.ClaimSlot, 0
@@ -141,7 +142,7 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 				reply, err = w.store.Claim(ctx, "t", c)
 				want = model.Claim(reply.Now, oracle.Claim{
 					Token: c.Token, Run: c.Run, Kind: c.Kind, Expect: c.Expect, Slot: c.Slot, Next: strconv.FormatInt(c.Next, 10), Spec: c.Spec,
-					Instance: c.Instance, Skipped: int64(c.Skipped), Attempt: int64(c.Attempt),
+					Instance: c.Instance, Skipped: int64(c.Skipped), Attempt: int64(c.Attempt), Pauses: c.Pauses,
 				})
 			case "retry":
 				r := store.TaskRetry{Token: as, Run: run, Attempt: 1 + w.rand.IntN(3), Failures: w.rand.IntN(3), In: time.Duration(w.rand.IntN(5)) * time.Second}
@@ -227,10 +228,17 @@ func TestTaskScriptsAgreeWithTheOracle(t *testing.T) {
 }
 
 func recordOf(r store.TaskRecord, there bool) oracle.Record {
+	pause := ""
+	if r.PausedAt != 0 {
+		pause = strconv.FormatInt(r.PausedAt, 10)
+	}
+	if r.ResumedAt != 0 {
+		pause += " " + strconv.FormatInt(r.ResumedAt, 10)
+	}
 	return oracle.Record{
 		Next: r.Due, Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: string(r.Status), Scheduled: r.Scheduled, Started: r.Started,
 		Finished: r.Finished, Attempt: int64(r.Attempt), Crashes: int64(r.Crashes), Skipped: r.Skipped, Paused: r.Paused, Instance: r.Instance,
-		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Cancel: r.Cancel, Lease: r.Lease, Pauses: r.Pauses, Triggers: r.TriggerRuns,
+		RunToken: r.RunToken, Error: r.Text, Failures: int64(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Success: r.LastSuccess, Failed: int64(r.FailedRuns), Why: r.Pause, Cancel: r.Cancel, Lease: r.Lease, Pauses: r.Pauses, LastPause: pause, Triggers: r.TriggerRuns,
 		Trigger: r.Trigger, RunOf: r.RunTrigger, Args: r.Args, There: there,
 	}
 }

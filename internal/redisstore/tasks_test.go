@@ -320,7 +320,7 @@ func TestForgedTextsOfATaskCountAsAbsent(t *testing.T) {
 				reply, err = db.Pause(ctx, "t", false, r.Pauses, "")
 				require.NoError(t, err)
 				require.Equal(t, store.TaskOK, reply.Verdict, "%s %.9q", field, forged)
-				reply, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimSlot, Expect: r.Due, Slot: r.Next, Next: 2000, Spec: r.Spec})
+				reply, err = db.Claim(ctx, "t", store.TaskClaim{Token: 5, Run: "r", Kind: store.ClaimSlot, Expect: r.Due, Slot: r.Next, Next: 2000, Spec: r.Spec, Pauses: reply.Record.Pauses})
 				require.NoError(t, err)
 				require.Equal(t, store.TaskClaimed, reply.Verdict, "%s %.9q", field, forged)
 			}

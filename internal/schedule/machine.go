@@ -188,6 +188,8 @@ func (m *Machine) decide(s *Step) {
 	case held && (m.rerunOf != "" || m.checked && m.record.Follows(m.policy.Spec) || m.owes(redis)): // what is due is missed
 	case m.rerunOf != "" && m.pausedAt != 0:
 		m.pass(s)
+	case m.rerunOf != "" && m.wasPaused(redis):
+		m.passUntil(s, m.record.ResumedAt-1)
 	case m.rerunOf != "":
 		wait := t.Clock.Until(m.record.RetryAt, t.now)
 		if wait <= 0 || wait > m.longestPause() {
@@ -204,13 +206,11 @@ func (m *Machine) decide(s *Step) {
 		}
 	case !held && m.record.Due != "" && !m.slotFirst(starts) && m.triggered(s): // a new record gets its first slot before
 		m.claim(slotPlan{}, store.ClaimTrigger, m.record.Trigger)
+	case m.owes(redis) && starts > 0:
+		m.at(s, m.record.Next, delay)
 	case m.owes(redis):
-		if starts > 0 {
-			m.at(s, m.record.Next, delay)
-			return
-		}
 		m.owed(s, redis)
-	case !m.checked || m.record.Due == "" || !m.record.Follows(m.policy.Spec):
+	case !m.planned():
 		m.plan(s, redis)
 	case m.record.Next != 0 && starts <= 0:
 		m.due(s, redis)
@@ -274,6 +274,11 @@ func (m *Machine) News() { m.news = true }
 // owes reports whether a slot is due under a schedule that has changed since.
 func (m *Machine) owes(redis int64) bool {
 	return m.record.Due != "" && !m.record.Follows(m.policy.Spec) && m.record.Next != 0 && m.record.Next <= redis
+}
+
+// planned reports whether the next slot is known to be one of the schedule of this process.
+func (m *Machine) planned() bool {
+	return m.checked && m.record.Due != "" && m.record.Follows(m.policy.Spec)
 }
 
 // waitsForRun reports whether what is due waits until the run that is on has ended.

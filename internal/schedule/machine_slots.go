@@ -85,6 +85,10 @@ func (m *Machine) plan(s *Step, redis int64) {
 
 // due decides about the slots that are due, and carries it out.
 func (m *Machine) due(s *Step, redis int64) {
+	if m.wasPaused(redis) {
+		m.passUntil(s, m.record.ResumedAt-1)
+		return
+	}
 	at := slotState{first: m.record.Next, now: redis, running: m.run != nil, began: m.began, lastEnded: m.lastEnded, backlog: m.backlog}
 	var d slotPlan
 	m.consult(s, func(p *Policy) { d = p.decide(at) }, func() { m.settle(d, redis) })
@@ -92,6 +96,10 @@ func (m *Machine) due(s *Step, redis int64) {
 
 // owed decides about a slot that is due under the schedule that the record still has.
 func (m *Machine) owed(s *Step, redis int64) {
+	if m.wasPaused(redis) {
+		m.passUntil(s, m.record.ResumedAt-1)
+		return
+	}
 	from := m.record
 	var d slotPlan
 	m.consult(s, func(p *Policy) { d = p.owed(from, redis) }, func() { m.settle(d, redis) })
@@ -134,19 +142,24 @@ func (m *Machine) rerun(s *Step, redis int64, due time.Duration) {
 // pass lets the slots pass that were due as the store said that the task is paused, while the run
 // that was left behind waits. The next slot, or LookEvery, brings the next look.
 func (m *Machine) pass(s *Step) {
-	at, from := m.pausedAt, m.record
-	owes, due := m.owes(at), from.Next != 0 && m.policy.start(from.Next) <= at
-	switch {
-	case !owes && (!m.checked || from.Due == "" || !from.Follows(m.policy.Spec)):
-		m.plan(s, at)
+	at, next := m.pausedAt, m.record.Next
+	if due := next != 0 && m.policy.start(next) <= at; due || m.owes(at) || !m.planned() {
+		m.passUntil(s, at)
 		return
-	case !owes && !due:
-		m.pausedAt, m.notBefore = 0, m.term.now+LookEvery
-		if from.Next != 0 {
-			starts := m.term.Clock.Until(from.Next, m.term.now) + m.policy.Delay(from.Next)
-			m.notBefore = m.term.now + min(max(starts, reopenPause), LookEvery)
-		}
-		s.within(m.notBefore - m.term.now)
+	}
+	m.pausedAt, m.notBefore = 0, m.term.now+LookEvery
+	if next != 0 {
+		starts := m.term.Clock.Until(next, m.term.now) + m.policy.Delay(next)
+		m.notBefore = m.term.now + min(max(starts, reopenPause), LookEvery)
+	}
+	s.within(m.notBefore - m.term.now)
+}
+
+// passUntil lets the slots pass that were due by then.
+func (m *Machine) passUntil(s *Step, at int64) {
+	owes, from := m.owes(at), m.record
+	if !owes && !m.planned() {
+		m.plan(s, at)
 		return
 	}
 	var next int64
@@ -159,6 +172,18 @@ func (m *Machine) pass(s *Step) {
 	}, func() {
 		m.move(store.TaskPlan{Expect: m.record.Due, Next: next, Spec: m.record.Under(m.policy.Spec)}, slotPlan{})
 	})
+}
+
+// wasPaused reports whether the slot that is due began during the last pause, which is over.
+// Nobody has let it pass then: no leader has looked, or the task could not begin for another
+// reason. A pause that ends in the future was noted before Redis's clock was set back.
+func (m *Machine) wasPaused(redis int64) bool {
+	r := &m.record
+	if r.Next == 0 || r.PausedAt == 0 || r.ResumedAt == 0 || r.ResumedAt > redis {
+		return false
+	}
+	starts := m.policy.start(r.Next)
+	return r.PausedAt <= starts && starts < r.ResumedAt
 }
 
 // move moves the next slot without a run.
@@ -190,7 +215,7 @@ func (m *Machine) claim(d slotPlan, kind, expect string) {
 	}
 	c := store.TaskClaim{
 		Token: m.term.Token, Run: m.term.NewRun(), Kind: kind, Expect: expect, Slot: d.slot, Next: d.next, Spec: cmp.Or(d.spec, m.record.Under(m.policy.Spec)),
-		Instance: m.term.Instance, Skipped: d.skipped, Attempt: 1,
+		Instance: m.term.Instance, Skipped: d.skipped, Attempt: 1, Pauses: m.record.Pauses,
 	}
 	switch {
 	case kind == store.ClaimAgain && m.record.Status == store.RunReturned:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,18 +132,19 @@ func (b *table) answer(ask any) store.TaskReply {
 	case store.TaskClaim:
 		verdict = r.Claim(now, oracle.Claim{
 			Token: ask.Token, Run: ask.Run, Kind: ask.Kind, Expect: ask.Expect, Slot: ask.Slot, Next: fmt.Sprint(ask.Next), Spec: ask.Spec,
-			Instance: ask.Instance, Skipped: int64(ask.Skipped), Attempt: int64(ask.Attempt),
+			Instance: ask.Instance, Skipped: int64(ask.Skipped), Attempt: int64(ask.Attempt), Pauses: ask.Pauses,
 		})
 	case store.TaskRetry:
 		verdict = r.Retry(now, ask.Token, ask.Run, int64(ask.Attempt), int64(ask.Failures), ask.In.Milliseconds())
 	case store.TaskFinish:
 		verdict = r.Finish(now, ask.Token, ask.Run, string(ask.Status), ask.Text, int64(ask.Attempt), int64(ask.Failures), max(ask.RetryIn, 0).Milliseconds())
 	}
+	since, until, _ := strings.Cut(r.LastPause, " ")
 	return store.TaskReply{Verdict: verdict, Now: now, Record: store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
 		Paused: r.Paused, RunToken: r.RunToken, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, Cancel: r.Record.Cancel,
-		Trigger: r.Record.Trigger, RunTrigger: r.RunOf, Args: r.Args,
+		Pauses: r.Pauses, PausedAt: store.Natural(since), ResumedAt: store.Natural(until), Trigger: r.Record.Trigger, RunTrigger: r.RunOf, Args: r.Args,
 	}}
 }
 
@@ -304,6 +306,137 @@ func TestMachineRerunOfAPausedTask(t *testing.T) {
 		require.Equal(t, 2, l.began)
 		require.Equal(t, tableEpoch+50*tableMinute, l.attempt.Slot)
 	}
+}
+
+// pause pauses the task, or lets it go on, at a minute.
+func (b *table) pause(minute int, paused bool) {
+	b.now = time.Duration(minute) * time.Minute
+	b.record.Pause(b.redis(), paused, b.record.Pauses, "somebody")
+}
+
+// TestMachineAfterAPause: a slot of a pause is not made up for, whoever leads after it and whatever
+// kept the task from letting it pass meanwhile. What was missed before it, or after it, is.
+func TestMachineAfterAPause(t *testing.T) {
+	slot := func(minute int64) int64 { return tableEpoch + minute*tableMinute }
+	tests := []struct {
+		name                        string
+		policy                      Policy
+		until, pauses, resumes, led int // a leader until then; the pause; another leader, minutes
+		runs                        []int64
+		next                        int64
+	}{
+		{"slots of the pause", Policy{}, 12, 15, 45, 47, nil, 50},
+		{"slots of the pause, all", Policy{Missed: RunAll}, 12, 15, 45, 47, nil, 50},
+		{"one was missed before", Policy{}, 5, 15, 45, 47, []int64{40}, 50},
+		{"one was missed before, all", Policy{Missed: RunAll}, 5, 15, 45, 47, []int64{10}, 50},
+		{"one was missed after", Policy{}, 12, 15, 35, 47, []int64{40}, 50},
+		{"two were missed after, all", Policy{Missed: RunAll}, 12, 15, 25, 47, []int64{30, 40}, 50},
+		{"at the very begin", Policy{}, 12, 20, 21, 27, nil, 30},
+		{"at the very end", Policy{}, 12, 15, 20, 27, []int64{20}, 30},
+		{"by its jitter a slot begins at 28:42, in the pause", Policy{Jitter: 9 * time.Minute}, 18, 28, 29, 30, nil, 30},
+		{"by its jitter a slot begins at 28:42, after the pause", Policy{Jitter: 9 * time.Minute}, 18, 19, 25, 30, []int64{20}, 30},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := &table{T: t}
+			l := b.lead(1, tt.policy, new(Memory))
+			l.pass(time.Duration(tt.until) * time.Minute)
+			if l.Busy() {
+				l.ends(succeeds)
+			}
+			began := l.began
+			require.Equal(t, tt.until >= 12, began == 1)
+			b.pause(tt.pauses, true)
+			b.pause(tt.resumes, false)
+			b.now = time.Duration(tt.led) * time.Minute
+			l = b.lead(2, tt.policy, new(Memory))
+			var runs []int64
+			for l.began > len(runs) {
+				runs = append(runs, (l.attempt.Slot-tableEpoch)/tableMinute)
+				l.ends(succeeds)
+			}
+			require.Equal(t, tt.runs, runs)
+			require.Equal(t, slot(tt.next), store.Natural(b.record.Next))
+		})
+	}
+}
+
+// TestMachineAfterAPauseAndAnotherSchedule: likewise for a slot that was due under a schedule that
+// has changed since.
+func TestMachineAfterAPauseAndAnotherSchedule(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{}, new(Memory))
+	l.pass(5 * time.Minute)
+	b.pause(8, true)
+	b.pause(12, false)
+	b.record.Spec = "another"
+	l = b.lead(2, Policy{}, new(Memory))
+	l.pass(3 * time.Minute)
+	require.Zero(t, l.began)
+	l.pass(10 * time.Minute)
+	require.Equal(t, 1, l.began)
+}
+
+// TestMachineAfterAPauseThatItHasNotSeen: the leader hears of a pause only if it asks. A task that
+// waits for a place, or for its own run, does not.
+func TestMachineAfterAPauseThatItHasNotSeen(t *testing.T) {
+	b := &table{T: t}
+	l := b.lead(1, Policy{}, new(Memory))
+	l.Block(true)
+	b.pause(8, true)
+	l.pass(4 * time.Minute)
+	require.True(t, l.Wants())
+	b.pause(18, false)
+	l.Block(false)
+	l.pass(time.Minute)
+	require.Zero(t, l.began)
+	require.Zero(t, b.record.Skipped)
+	require.Equal(t, tableEpoch+20*tableMinute, store.Natural(b.record.Next))
+	l.pass(2 * time.Minute)
+	require.Equal(t, 1, l.began)
+	require.Empty(t, l.noted)
+
+	b = &table{T: t}
+	l = b.lead(1, Policy{Overlap: OverlapQueue}, new(Memory))
+	l.pass(11 * time.Minute)
+	require.Equal(t, 1, l.began)
+	b.pause(15, true)
+	b.pause(25, false)
+	l.pass(2 * time.Minute)
+	l.ends(succeeds)
+	require.Equal(t, 1, l.began)
+	l.pass(4 * time.Minute)
+	require.Equal(t, 2, l.began)
+	require.Equal(t, tableEpoch+30*tableMinute, l.attempt.Slot)
+}
+
+// TestMachineRerunAfterAPause: a run that was left behind is run again after a pause. The slots of
+// the pause do not stand for it, since they are not run.
+func TestMachineRerunAfterAPause(t *testing.T) {
+	for _, policy := range []Policy{{}, {Missed: SkipMissed}} {
+		b := &table{T: t}
+		dead := b.lead(1, policy, new(Memory))
+		dead.pass(11 * time.Minute)
+		require.Equal(t, 1, dead.began)
+		b.pause(15, true)
+		b.pause(48, false)
+		l := b.lead(2, policy, new(Memory))
+		require.Equal(t, 1, l.began)
+		require.Equal(t, tableEpoch+10*tableMinute, l.attempt.Slot)
+		l.ends(succeeds)
+		require.Equal(t, 1, l.began)
+		require.Equal(t, tableEpoch+50*tableMinute, store.Natural(b.record.Next))
+	}
+}
+
+// TestMachinePauseOfTheFuture: Redis's clock was set back during a pause. It says nothing about the
+// slots until then.
+func TestMachinePauseOfTheFuture(t *testing.T) {
+	b := &table{T: t}
+	b.record.LastPause = fmt.Sprint(tableEpoch+tableMinute, " ", tableEpoch+60*tableMinute)
+	l := b.lead(1, Policy{}, new(Memory))
+	l.pass(11 * time.Minute)
+	require.Equal(t, 1, l.began)
 }
 
 // TestPassed: what has begun to start has passed.

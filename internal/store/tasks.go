@@ -158,6 +158,7 @@ type TaskClaim struct {
 	Attempt    int
 	Keep       Keep
 	KeepFor    time.Duration
+	Pauses     string // as it was read: a slot that was due during a pause is no slot any more
 }
 
 // Keep is how many ended runs the history of a task keeps. Zero: DefaultHistory; negative: none is
@@ -299,6 +300,7 @@ type TaskRecord struct {
 	FailedRuns                   int    // that have failed, or were abandoned, since then
 	Lease                        string // key of the lease whose leader runs the task
 	Pauses                       string // how often it was paused or resumed, as it is there
+	PausedAt, ResumedAt          int64  // the last pause began and ended, ms; ResumedAt is 0 while it is on, both are 0 if it is not known
 	Trigger                      string // the trigger that waits, see TriggerID; "": none
 	RunTrigger                   string // ID of that of the last run; "": it has none
 	Args                         string // of that run

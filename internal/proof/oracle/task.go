@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,6 +44,7 @@ type Record struct {
 	Failed    int64 // runs that have failed since
 	Lease     string
 	Pauses    string // "" absent
+	LastPause string // "" absent, else "<since>", and once it is over "<since> <until>"
 	Trigger   string // "" absent, else "<ID> <end> <instance>"
 	RunOf     string // ID of the trigger of the last run
 	Args      string
@@ -76,6 +78,7 @@ type Claim struct {
 	Instance string
 	Skipped  int64
 	Attempt  int64
+	Pauses   string // as it was read
 }
 
 // Open fences the record for a new leader of a lease. gone says that the lease which the record
@@ -133,6 +136,8 @@ func (t *Task) Claim(now int64, c Claim) string {
 		case t.Paused:
 			t.Next = c.Next
 			return "paused"
+		case t.Pauses != c.Pauses:
+			return "moved"
 		}
 		r.Next, r.Scheduled, r.Failures, r.Skipped = c.Next, c.Slot, 0, r.Skipped+c.Skipped
 		r.RunOf, r.Args = "", ""
@@ -243,6 +248,18 @@ func (t *Task) Pause(now int64, paused bool, expect, why string) string {
 		return "moved"
 	}
 	count, _ := strconv.ParseUint(t.Pauses, 10, 63)
+	since := now
+	if t.Paused {
+		if was, err := strconv.ParseInt(cmp.Or(t.LastPause, strings.Split(t.Why, " ")[0]), 10, 64); err == nil && was > 0 && was <= now {
+			since = was
+		}
+	}
+	switch {
+	case paused:
+		t.LastPause = fmt.Sprint(since)
+	case t.Paused:
+		t.LastPause = fmt.Sprint(since, " ", now)
+	}
 	t.Paused, t.Why, t.Pauses = paused, "", strconv.FormatUint(count+1, 10)
 	if paused {
 		t.Why = fmt.Sprint(now, " ", why)

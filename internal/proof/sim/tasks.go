@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/proof/oracle"
@@ -320,7 +321,7 @@ func (c *Cluster) takeQuestion(server *machine, p *instance, m *message, now int
 		}
 		m.verdict = record.Claim(now, oracle.Claim{
 			Token: ask.Token, Run: ask.Run, Kind: ask.Kind, Expect: ask.Expect, Slot: ask.Slot, Next: strconv.FormatInt(ask.Next, 10), Spec: ask.Spec,
-			Instance: ask.Instance, Skipped: int64(ask.Skipped), Attempt: int64(ask.Attempt),
+			Instance: ask.Instance, Skipped: int64(ask.Skipped), Attempt: int64(ask.Attempt), Pauses: ask.Pauses,
 		})
 	case store.TaskRetry:
 		m.verdict = record.Retry(now, ask.Token, ask.Run, int64(ask.Attempt), int64(ask.Failures), ask.In.Milliseconds())
@@ -378,11 +379,12 @@ func (p *instance) told(m *message) {
 
 // recordOf is a record as the store hands it out.
 func recordOf(r *oracle.Record) store.TaskRecord {
+	since, until, _ := strings.Cut(r.LastPause, " ")
 	return store.TaskRecord{
 		Due: r.Next, Next: store.Natural(r.Next), Spec: r.Spec, Token: r.Token, Run: r.Run, Done: r.Done, Status: store.RunState(r.Status),
 		Scheduled: r.Scheduled, Started: r.Started, Finished: r.Finished, Attempt: int(r.Attempt), Crashes: int(r.Crashes), Skipped: r.Skipped,
 		Paused: r.Paused, Instance: r.Instance, RunToken: r.RunToken, Text: r.Error, Failures: int(r.Failures), RetryAt: r.RetryAt, RetryIn: r.RetryIn, LastSuccess: r.Success, FailedRuns: int(r.Failed), Pause: r.Why, Cancel: r.Cancel, Lease: r.Lease,
-		Pauses: r.Pauses, Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args, TriggerRuns: r.Triggers,
+		Pauses: r.Pauses, PausedAt: store.Natural(since), ResumedAt: store.Natural(until), Trigger: r.Trigger, RunTrigger: r.RunOf, Args: r.Args, TriggerRuns: r.Triggers,
 	}
 }
 

@@ -152,6 +152,9 @@ func (k *checker) question(p *instance, q *question, verdict string, before *ora
 		if starts := ask.Slot + policy.Delay(ask.Slot).Milliseconds(); now < starts-tolerance && c.clocksHold() {
 			c.fail("P10: slot %d of task %s was claimed at %d, with its jitter it starts at %d", ask.Slot, policy.Name, now, starts)
 		}
+		if next := store.Natural(before.Next); wasPaused(before, policy, next, now) {
+			c.fail("P10: slot %d of task %s lay in the pause %s, and was run by %s", next, policy.Name, before.LastPause, p.id)
+		}
 		if t.known && before.Spec == after.Spec && recordOf(before).Follows(policy.Spec) {
 			k.grid(q.task, policy, before, after, 1)
 			k.byPolicy(q.task, policy, ask, before)
@@ -163,13 +166,21 @@ func (k *checker) question(p *instance, q *question, verdict string, before *ora
 			return
 		}
 		due, last := store.Natural(before.Next), ask.Next-schedule.Interval(policy.Schedule).Milliseconds()
-		passed := ask.Skipped == 0 && due <= t.paused && (last <= t.paused || last == ask.Next) // while the task was paused
+		passed := due <= t.paused && (last <= t.paused || last == ask.Next) || // while the task was paused
+			wasPaused(before, policy, due, now) && (wasPaused(before, policy, last, now) || last == ask.Next)
 		if ask.Skipped == 0 && due != 0 && due <= now+tolerance && !passed && c.clocksHold() {
 			c.fail("P10: the slots of task %s from %s to %s were forgotten by %s", policy.Name, before.Next, after.Next, p.id)
 		} else if ask.Skipped > 0 {
 			k.grid(q.task, policy, before, after, 0)
 		}
 	}
+}
+
+// wasPaused reports whether a slot began during the last pause of a task. One that ends in the
+// future was noted before the clock was set back.
+func wasPaused(before *oracle.Record, policy *schedule.Policy, slot, now int64) bool {
+	r, starts := recordOf(before), slot+policy.Delay(slot).Milliseconds()
+	return r.PausedAt > 0 && r.PausedAt <= starts && starts < r.ResumedAt && r.ResumedAt <= now
 }
 
 // tolerance is by how much, in ms, the estimate that a process has of Redis's clock may be off.

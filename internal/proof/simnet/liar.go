@@ -9,7 +9,7 @@ import (
 )
 
 // taskReply is how long a reply of the task scripts is: a verdict, Redis's time and the record.
-const taskReply = 31
+const taskReply = 32
 
 // Liar is a hook of a client that puts something else into the replies of the task scripts. It is
 // safe for concurrent use.
