@@ -157,7 +157,7 @@ var (
 	}
 	TaskOverdue = &Metric{
 		Name: "tenure_task_overdue", Unit: "1", Labels: []string{"task"},
-		Help: "1 if a slot has been due for more than a minute. Only the leader of the task's role reports it.",
+		Help: "1 if a slot has been due for more than a minute, or the task stands still: its record cannot be read, or its schedule fails. Only the leader of the task's role reports it.",
 	}
 	TaskPaused = &Metric{
 		Name: "tenure_task_paused", Unit: "1", Labels: []string{"task"},

@@ -602,8 +602,12 @@ func (s *Source) ofTasks(ctx context.Context, registered []string, leads map[str
 		if !task.Known || !leads[task.Role] {
 			continue
 		}
+		standsStill := task.Err != nil && !task.Paused // of which no slot may be known
+		emit(TaskOverdue, truth(task.Overdue || standsStill), task.Name)
+		if standsStill && task.Token == 0 {
+			continue // its record cannot be read, or there is none: it says nothing
+		}
 		emit(TaskRunning, truth(task.Running), task.Name)
-		emit(TaskOverdue, truth(task.Overdue), task.Name)
 		emit(TaskPaused, truth(task.Paused), task.Name)
 		emit(TaskFailures, float64(task.Failures), task.Name)
 		success := 0.0

@@ -332,6 +332,62 @@ func TestFailuresAreCountedFromZero(t *testing.T) {
 	require.Zero(t, gauge(s, telemetry.TaskOverrun, "rates"), "it does not lead")
 }
 
+// TestTaskThatStandsStillIsOverdue: whether its schedule fails or its record cannot be read, no slot
+// of it is known to be late, and no alert would say that it does not run. Of a record that cannot be
+// read nothing else is said: that the task never succeeded would be made up.
+func TestTaskThatStandsStillIsOverdue(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{
+		Safety: tenure.SafetyOptions{RestartGuard: -1},
+	}})
+	require.NoError(t, err)
+	s := telemetry.Watch(c, nowhere{})
+	t.Cleanup(s.Close)
+	var ill illSchedule
+	nothing := func(context.Context, tenure.TaskRun) error { return nil }
+	require.NoError(t, c.Tasks().Register(tenure.Task{Name: "well", Schedule: tenure.Every(time.Hour), Run: nothing}))
+	require.NoError(t, c.Tasks().Register(tenure.Task{Name: "spoilt", Schedule: tenure.Every(time.Hour), RunOnElection: true, Run: nothing}))
+	require.NoError(t, c.Tasks().Register(tenure.Task{Name: "ill", Schedule: &ill, Run: nothing}))
+	ill.Store(true)
+	stands := make(chan struct{}, 1)
+	defer c.Observe(func(e tenure.Event) {
+		if e.Type == tenure.EventTaskBlocked && e.Task == "ill" {
+			stands <- struct{}{}
+		}
+	})()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with stop
+	require.Eventually(t, func() bool { return gauge(s, telemetry.TaskRuns, "spoilt", "succeeded") == 1 }, time.Minute, 10*time.Millisecond)
+	require.Zero(t, gauge(s, telemetry.TaskOverdue, "spoilt"))
+	require.NotZero(t, gauge(s, telemetry.TaskLastSuccess, "spoilt"))
+	server.Del("shop:task:spoilt")
+	require.NoError(t, server.Set("shop:task:spoilt", "of something else"))
+	require.InDelta(t, 1, gauge(s, telemetry.TaskOverdue, "spoilt"), 0)
+	<-stands
+	require.InDelta(t, 1, gauge(s, telemetry.TaskOverdue, "ill"), 0)
+	require.InDelta(t, -1, gauge(s, telemetry.TaskLastSuccess, "spoilt"), 0)
+	require.Zero(t, gauge(s, telemetry.TaskOverdue, "well"))
+	require.NoError(t, c.Tasks().Pause(t.Context(), "ill", ""))
+	require.Zero(t, gauge(s, telemetry.TaskOverdue, "ill"), "nobody waits for a task that is paused")
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// illSchedule fails once it is ill.
+type illSchedule struct{ atomic.Bool }
+
+func (*illSchedule) Identity() string { return "ill" }
+
+func (s *illSchedule) Next(after time.Time) time.Time {
+	if s.Load() {
+		panic("ill")
+	}
+	return after.Add(time.Hour)
+}
+
 // TestRoleNamedDefault: a role of that name, which may come while the process runs, shares no
 // series with the default role.
 func TestRoleNamedDefault(t *testing.T) {

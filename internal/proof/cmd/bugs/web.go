@@ -295,4 +295,6 @@ var web = []bug{
 		old: "	if err != nil && !errors.Is(err, tenure.ErrTruncated) {", new: "	if err != nil {"},
 	{name: "token of a follower", in: telemetry, test: "TestTokenOfTheLeader", breaks: "followers report no token, so that no graph shows that all know the same leader", file: "internal/telemetry/source.go",
 		old: "remaining, token := 0.0, status.LeaderToken", new: "remaining, token := 0.0, status.Token"},
+	{name: "task that stands still in silence", in: telemetry, test: "TestTaskThatStandsStillIsOverdue", breaks: "no alert says that the record of a task cannot be read", file: "internal/telemetry/source.go",
+		old: "truth(task.Overdue || standsStill)", new: "truth(task.Overdue)"},
 }
