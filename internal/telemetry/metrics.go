@@ -155,6 +155,10 @@ var (
 		Name: "tenure_task_hung_total", Unit: "1", Kind: Counter, Labels: []string{"task"},
 		Help: "Attempts that took ten times as long as usual, or ignored the end of their context.",
 	}
+	TaskHanging = &Metric{
+		Name: "tenure_task_hanging", Unit: "1", Labels: []string{"task"},
+		Help: "1 while an attempt is on that tenure_task_hung_total has counted. Only the leader of the task's role reports it.",
+	}
 	TaskOverdue = &Metric{
 		Name: "tenure_task_overdue", Unit: "1", Labels: []string{"task"},
 		Help: "1 if a slot has been due for more than a minute, or the task stands still: its record cannot be read, or its schedule fails. Only the leader of the task's role reports it.",
@@ -186,6 +190,6 @@ var Metrics = []*Metric{
 	Leader, LeaseTTL, LeaseRemaining, TermToken, RenewSafety, LeadershipChanges, Unowned, Failover, Waiting, Draining,
 	RedisUp, RedisCall, RedisCallErrors, CallsInFlight, Hearing, RightsMissing, ClockSteps,
 	HeartbeatAge, ClusterHealthy, Instances, InstancesRemoved, SweepHeld,
-	TaskRuns, TaskRetries, TaskSkipped, TaskDuration, TaskLateness, TaskRunning, TaskOverrun, TaskOverdue, TaskPaused, TaskFailures, TaskLastSuccess,
+	TaskRuns, TaskRetries, TaskSkipped, TaskDuration, TaskLateness, TaskRunning, TaskOverrun, TaskHanging, TaskOverdue, TaskPaused, TaskFailures, TaskLastSuccess,
 	EventsDropped, BuildInfo,
 }

@@ -271,6 +271,14 @@ func (s *Source) overran(e tenure.Event) {
 	}
 }
 
+// hangs reports whether the attempt that a run is at was counted as one that hangs.
+func (s *Source) hangs(run tenure.RunRecord) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counted, known := s.hung[run.Task]
+	return known && counted == attempt{run.Slot.UnixMilli(), run.Token, run.Attempt}
+}
+
 // took records how long an attempt took, once: the end of a run between two attempts names the one
 // before again.
 func (s *Source) took(e tenure.Event) {
@@ -608,6 +616,7 @@ func (s *Source) ofTasks(ctx context.Context, registered []string, leads map[str
 			continue // its record cannot be read, or there is none: it says nothing
 		}
 		emit(TaskRunning, truth(task.Running), task.Name)
+		emit(TaskHanging, truth(task.Running && s.hangs(task.Last)), task.Name)
 		emit(TaskPaused, truth(task.Paused), task.Name)
 		emit(TaskFailures, float64(task.Failures), task.Name)
 		success := 0.0

@@ -332,6 +332,43 @@ func TestFailuresAreCountedFromZero(t *testing.T) {
 	require.Zero(t, gauge(s, telemetry.TaskOverrun, "rates"), "it does not lead")
 }
 
+// TestTaskHangsUntilItsAttemptEnds: the count of attempts that hang grows once, whether they hang for
+// an hour or for a month, and slots that OverlapSkip passes over are not late.
+func TestTaskHangsUntilItsAttemptEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		s := telemetry.Watch(c, nowhere{})
+		goOn := make(chan struct{})
+		run := func(context.Context, tenure.TaskRun) error { <-goOn; return nil }
+		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "rates", Schedule: tenure.Every(time.Hour), Run: run}))
+		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "asked", Schedule: tenure.OnDemand(), Run: run}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		synctest.Wait()
+		require.InDelta(t, -1, gauge(s, telemetry.TaskHanging, "rates"), 0, "it does not lead")
+		control.Lead()
+		time.Sleep(time.Hour)
+		_, err := c.Tasks().Trigger(t.Context(), "asked")
+		require.NoError(t, err)
+		hanging := func() string {
+			synctest.Wait()
+			return fmt.Sprint(gauge(s, telemetry.TaskHanging, "rates"), gauge(s, telemetry.TaskHanging, "asked"))
+		}
+		time.Sleep(time.Minute / 2)
+		require.Equal(t, "0 0", hanging())
+		time.Sleep(5*time.Hour + 30*time.Minute)
+		require.Equal(t, "1 1", hanging())
+		require.InDelta(t, 1, gauge(s, telemetry.TaskOverrun, "rates"), 0)
+		require.Zero(t, gauge(s, telemetry.TaskOverdue, "rates"))
+		close(goOn)
+		require.Equal(t, "0 0", hanging())
+		stop()
+		require.NoError(t, <-ended)
+		s.Close()
+	})
+}
+
 // TestTaskThatStandsStillIsOverdue: whether its schedule fails or its record cannot be read, no slot
 // of it is known to be late, and no alert would say that it does not run. Of a record that cannot be
 // read nothing else is said: that the task never succeeded would be made up.

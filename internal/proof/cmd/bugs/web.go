@@ -297,4 +297,6 @@ var web = []bug{
 		old: "remaining, token := 0.0, status.LeaderToken", new: "remaining, token := 0.0, status.Token"},
 	{name: "task that stands still in silence", in: telemetry, test: "TestTaskThatStandsStillIsOverdue", breaks: "no alert says that the record of a task cannot be read", file: "internal/telemetry/source.go",
 		old: "truth(task.Overdue || standsStill)", new: "truth(task.Overdue)"},
+	{name: "attempt that hung once hangs for ever", in: telemetry, test: "TestTaskHangsUntilItsAttemptEnds", breaks: "an alert says that a run hangs which has long ended", file: "internal/telemetry/source.go",
+		old: "truth(task.Running && s.hangs", new: "truth(s.hangs"},
 }
