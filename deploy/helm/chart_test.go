@@ -526,7 +526,26 @@ func TestValuesOfTheDocs(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	require.Len(t, blocks, 2)
 	taken(t, rendered(t, "orders", blocks[0][1]), "ORDERS")
-	taken(t, rendered(t, "reports", blocks[1][1]), "TENURE")
+	objects := rendered(t, "reports", blocks[1][1])
+	taken(t, objects, "TENURE")
+	spec := pod(t, objects).Spec
+	program := spec.Containers[0]
+	require.True(t, *program.SecurityContext.ReadOnlyRootFilesystem)
+	file := program.Command[len(program.Command)-1]
+	require.True(t, slices.ContainsFunc(program.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return !m.ReadOnly && strings.HasPrefix(file, m.MountPath+"/")
+	}), "it cannot write to %s", file)
+	require.NotNil(t, spec.SecurityContext.FSGroup, "a volume is root's")
+}
+
+// TestPodsOfSomeUser: of the numbers that are given, and never root.
+func TestPodsOfSomeUser(t *testing.T) {
+	given := pod(t, rendered(t, "shop", "podSecurityContext: {runAsUser: 1000650000, runAsGroup: 0, fsGroup: 1000650001, supplementalGroups: [7, 1000650002], fsGroupChangePolicy: OnRootMismatch}")).Spec.SecurityContext
+	user, group, files, policy := int64(1000650000), int64(0), int64(1000650001), corev1.FSGroupChangeOnRootMismatch
+	want := *pod(t, rendered(t, "shop", "")).Spec.SecurityContext
+	require.True(t, *want.RunAsNonRoot)
+	want.RunAsUser, want.RunAsGroup, want.FSGroup, want.SupplementalGroups, want.FSGroupChangePolicy = &user, &group, &files, []int64{7, 1000650002}, &policy
+	require.Equal(t, want, *given)
 }
 
 // TestRefusals: what would not work is refused before it is installed, with the name of the value.
@@ -556,6 +575,8 @@ func TestRefusals(t *testing.T) {
 		"run: {enabled: true}":                                                    "run.command",
 		"run: {enabled: true, command: [x]}\nleaderService: {enabled: true}":      "leaderService",
 		"http: {enabled: false}\nmetrics: {serviceMonitor: {enabled: true}}":      "serviceMonitor",
+		"podSecurityContext: {runAsUser: 0}":                                      "runAsUser",
+		"podSecurityContext: {runAsNonRoot: false}":                               "runAsNonRoot",
 		"shutdown: {timeoutSeconds: 0}":                                           "timeoutSeconds",
 		"shutdown: {spareSeconds: 0}":                                             "spareSeconds",
 		"image: {tag: 'a b'}":                                                     "tag",

@@ -52,6 +52,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- else }}{{ toString .value }}{{ end -}}
 {{- end }}
 
+{{/* A value as JSON, with whole numbers: they come as floats. */}}
+{{- define "tenure.numbers" -}}
+{{- if kindIs "float64" . }}{{ int64 . }}
+{{- else if kindIs "slice" . }}{{ $whole := list }}{{ range . }}{{ $whole = append $whole (int64 .) }}{{ end }}{{ toJson $whole }}
+{{- else }}{{ toJson . }}{{ end -}}
+{{- end }}
+
 {{/* The variables that every instance has in common, as JSON. */}}
 {{- define "tenure.config" -}}
 {{- $prefix := include "tenure.prefix" . }}

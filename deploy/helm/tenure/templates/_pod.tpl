@@ -34,6 +34,9 @@ spec:
   securityContext:
     runAsNonRoot: true
     seccompProfile: { type: RuntimeDefault }
+    {{- range $name, $value := .Values.podSecurityContext }}
+    {{ $name }}: {{ include "tenure.numbers" $value }}
+    {{- end }}
   topologySpreadConstraints:
     {{- with .Values.topologySpreadConstraints }}
     {{- toYaml . | nindent 4 }}
