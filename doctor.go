@@ -225,12 +225,23 @@ func (d *diagnosis) failover() {
 		d.add("failover", FindingOK, "", "there is no replica that could be promoted")
 		return
 	}
-	margin := d.tightest.Safety.FailoverMargin
-	need, ok := d.setting("failover", "min-replicas-to-write")
+	margin := max(d.tightest.Safety.FailoverMargin, 0)
+	_, ok := d.setting("failover", "min-replicas-to-write")
+	off, enough := "min-replicas-to-write is 0", max((d.Replicas+1)/2, 1)
+	if least > 0 && d.Settings["min-replicas-max-lag"] == "0" {
+		least, off = 0, "min-replicas-max-lag is 0, which turns min-replicas-to-write off,"
+	}
 	switch {
 	case !ok:
-	case need != "0":
-		d.add("failover", FindingOK, "", "min-replicas-to-write is %s, min-replicas-max-lag %s s, FailoverMargin %v", need, d.Settings["min-replicas-max-lag"], max(margin, 0))
+	case margin == 0 && known && least > 0 && least < enough:
+		d.add("failover", FindingWarning, fmt.Sprintf("set min-replicas-to-write %d, half of the replicas, or FailoverMargin to the time for which an old master may still take writes", enough),
+			"min-replicas-to-write is %d, and there are %d replicas: two may lead while an old master that has kept so many takes writes beside a new one", least, d.Replicas)
+	case least > 0:
+		text := fmt.Sprintf("min-replicas-to-write is %d, min-replicas-max-lag %s s, FailoverMargin %v", least, d.Settings["min-replicas-max-lag"], margin)
+		if lag, err := strconv.Atoi(d.Settings["min-replicas-max-lag"]); err == nil && !d.Cluster { // which has a master that is cut off stop by itself
+			text += fmt.Sprintf("; down-after-milliseconds of Sentinel must be at least %d", max(time.Duration(lag+2)*time.Second-margin, 0).Milliseconds())
+		}
+		d.add("failover", FindingOK, "", "%s", text)
 	case margin > 0:
 		d.add("failover", FindingOK, "", "FailoverMargin is %v: it must be longer than an old master can take writes beside a new one", margin)
 	case !known:
@@ -238,10 +249,10 @@ func (d *diagnosis) failover() {
 		if d.Refused[store.ProbeInfo] != nil {
 			why = "INFO is refused"
 		}
-		d.add("failover", FindingUnknown, "", "min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since %s", why)
+		d.add("failover", FindingUnknown, "", "%s and there is no FailoverMargin; whether there are replicas is not known, since %s", off, why)
 	default:
-		d.add("failover", FindingWarning, "set min-replicas-to-write 1 with a min-replicas-max-lag below the lease, or FailoverMargin to the time for which an old master may still take writes",
-			"min-replicas-to-write is 0 and there is no FailoverMargin: two may lead while an old master takes writes beside a new one")
+		d.add("failover", FindingWarning, fmt.Sprintf("set min-replicas-to-write %d, and min-replicas-max-lag two seconds below down-after-milliseconds of Sentinel, or FailoverMargin to the time for "+
+			"which an old master may still take writes", enough), "%s and there is no FailoverMargin: two may lead while an old master takes writes beside a new one", off)
 	}
 }
 

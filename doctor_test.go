@@ -90,7 +90,13 @@ func TestDiagnosis(t *testing.T) {
 		"nothing kept":    {set("appendonly", "no"), defaults, "persistence", FindingNote, "keeps nothing"},
 		"and no guard":    {set("appendonly", "no"), options(func(o *ElectionOptions) { o.Safety.RestartGuard = -1 }), "persistence", FindingWarning, "two may lead"},
 		"a second master": {func(f *store.Facts) { f.Replicas = 1 }, defaults, "failover", FindingWarning, "two may lead"},
-		"slow":            {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
+		"no lag is too long": {func(f *store.Facts) {
+			f.Replicas, f.InSync, f.Settings["min-replicas-to-write"], f.Settings["min-replicas-max-lag"] = 1, 1, "1", "0"
+		}, defaults, "failover", FindingWarning, "turns min-replicas-to-write off"},
+		"an old master keeps enough": {func(f *store.Facts) {
+			f.Replicas, f.InSync, f.Settings["min-replicas-to-write"] = 3, 3, "1"
+		}, defaults, "failover", FindingWarning, "there are 3 replicas: two may lead"},
+		"slow": {func(f *store.Facts) { f.RoundTrips[2] = 2 * time.Second }, defaults, "round_trip", FindingWarning, "twentieth"},
 		"too slow": {func(f *store.Facts) {
 			f.RoundTrips[2], f.Client.ReadTimeout = 200*time.Millisecond, 50*time.Millisecond
 		}, options(func(o *ElectionOptions) { o.LeaseTTL = 500 * time.Millisecond }), "round_trip", FindingFault, "given up"},
@@ -189,6 +195,9 @@ func TestDiagnosisInFull(t *testing.T) {
 		f.Client.Kind, f.Cluster, f.Replicas, f.InSync, f.Valkey, f.RoundTrips = "cluster", true, 2, 1, "8.1", nil
 		f.Settings["min-replicas-to-write"] = "1"
 	}, plain))
+	require.Contains(t, diagnosed(t, func(f *store.Facts) {
+		f.Replicas, f.InSync, f.Settings["min-replicas-to-write"] = 1, 1, "1"
+	}, plain), "failover ok: min-replicas-to-write is 1, min-replicas-max-lag 10 s, FailoverMargin 0s; down-after-milliseconds of Sentinel must be at least 12000")
 	require.Equal(t, []string{
 		"connection ok: redis answers within 1ms",
 		"scripts fault: no scripts",
