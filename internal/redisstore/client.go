@@ -54,7 +54,9 @@ func recovering(call func() error) (err error) {
 func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
 	return recovering(func() error {
 		_ = s.rdb.Process(ctx, cmd)
-		return withKey(cmd)
+		err := withKey(cmd)
+		s.calls.heard(err)
+		return err
 	})
 }
 
@@ -126,6 +128,7 @@ func (s *Store) pipeline(ctx context.Context, key string, cmds []redis.Cmder) {
 			if cmd.Err() != nil {
 				cmd.SetErr(recovering(func() error { return withKey(cmd) }))
 			}
+			s.calls.heard(cmd.Err())
 		}
 		return
 	}

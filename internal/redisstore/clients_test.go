@@ -46,6 +46,23 @@ func TestLikelyCause(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrUnreachable)
 		require.Equal(t, test.says, store.FixOf(err), "TLS %v: %v", test.tls, test.err)
 	}
+	for _, test := range []struct {
+		tls   bool
+		heard error // of the call before
+		err   error
+		says  string
+	}{
+		{true, nil, slow, ""},
+		{true, refusal("LOADING"), slow, ""},
+		{true, slow, slow, noTLS},
+		{true, nil, tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, noTLS},
+		{false, nil, fmt.Errorf("HELLO: %w", io.EOF), ""},
+		{false, io.EOF, fmt.Errorf("HELLO: %w", io.EOF), needsTLS},
+	} {
+		s := &Store{tls: test.tls, calls: new(callHook)}
+		s.calls.heard(test.heard)
+		require.Equal(t, test.says, store.FixOf(s.explain("beat", test.err)), "TLS %v: %v after %v", test.tls, test.err, test.heard)
+	}
 }
 
 // TestAnswersOfSentinels: the error says what is wrong between the client and the Sentinels, also
@@ -156,6 +173,16 @@ func TestTLSOnOneSideIsNamed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorContains(t, err, "fix: "+noTLS)
 	require.Equal(t, noTLS, db.Silence())
+
+	// A Redis that has answered, and hangs now, does speak TLS.
+	server := redistest.Start(t, redistest.Secured(authority))
+	db, err = ask(server, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
+	require.NoError(t, err)
+	server.Pause(t)
+	_, _, err = db.Instance(t.Context(), "me")
+	require.ErrorIs(t, err, store.ErrUnreachable)
+	require.NotContains(t, err.Error(), "fix: ")
+	require.Empty(t, db.Silence())
 }
 
 // A server that has as many clients as it may ends a connection before it has read anything of it:

@@ -184,8 +184,22 @@ type Store struct {
 
 // callHook is called with each script call that has ended.
 type callHook struct {
-	ended atomic.Pointer[func(script string, took time.Duration, err error)]
+	ended    atomic.Pointer[func(script string, took time.Duration, err error)]
+	answered atomic.Bool // Redis has answered a call
 }
+
+// heard notes the end of a call.
+func (h *callHook) heard(err error) {
+	if h.answered.Load() {
+		return
+	}
+	if _, refused := store.AsType[redis.Error](err); err == nil || refused {
+		h.answered.Store(true)
+	}
+}
+
+// hasAnswered reports whether Redis has answered a call.
+func (h *callHook) hasAnswered() bool { return h != nil && h.answered.Load() }
 
 // OnCall has ended called with each script call that has ended, in the goroutine of the call, with
 // its error, if it has failed. It replaces the function of before.
@@ -409,13 +423,15 @@ func ofSentinel(err error) (fix string, lasting bool) {
 	return "", false
 }
 
-// likely guesses what is wrong from an error that does not say so; "": no idea.
+// likely guesses what is wrong from an error that does not say so; "": no idea. A Redis that has
+// answered speaks TLS, or does not, as the client does: it hangs, or has gone.
 func (s *Store) likely(err error) string {
 	_, plain := store.AsType[tls.RecordHeaderError](err)
+	answered := s.calls.hasAnswered()
 	switch {
-	case s.tls && (plain || timedOut(err)):
+	case s.tls && (plain || timedOut(err) && !answered):
 		return noTLS
-	case !s.tls && errors.Is(err, io.EOF):
+	case !s.tls && errors.Is(err, io.EOF) && !answered:
 		return needsTLS
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), strings.Contains(err.Error(), "max number of clients reached"):
 		return endsConnections
