@@ -76,6 +76,7 @@ func TestAnswersOfSentinels(t *testing.T) {
 		{redis.Nil, store.ErrUnreachable, "no Sentinel knows a master of that name"},
 		{refusal("NOAUTH Authentication required."), store.ErrMisconfigured, "set SentinelUsername and SentinelPassword"},
 		{refusal("WRONGPASS invalid username-password pair or user is disabled."), store.ErrMisconfigured, "set SentinelUsername and SentinelPassword"},
+		{refusal("NOPERM this user has no permissions to run the 'sentinel|get-master-addr-by-name' command"), store.ErrMisconfigured, "grant the user of Sentinel"},
 		{refusal("ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name' 'main' "), store.ErrMisconfigured, "the addresses must be those of Sentinels"},
 		{io.ErrUnexpectedEOF, store.ErrUnreachable, ""},
 	} {

@@ -404,6 +404,9 @@ const endsConnections = "if Redis ends new connections at once, it has as many c
 const asksForCertificate = "give the Redis client a certificate that Redis trusts, since it asks for one (tls-auth-clients): Certificates in its TLSConfig, or REDIS_CERT_FILE and " +
 	"REDIS_KEY_FILE in the environment"
 
+// sentinelRights are what go-redis needs of a Sentinel with users.
+const sentinelRights = "+sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe +ping &+switch-master &+replica-reconf-done"
+
 // ofSentinel is what is wrong if the Sentinels have answered, but none has named the master; "":
 // they have not, or it is not known. It goes by the text, since old versions of go-redis have that
 // only. lasting is false if it may be over by itself.
@@ -415,6 +418,8 @@ func ofSentinel(err error) (fix string, lasting bool) {
 		return "", false
 	case says("NOAUTH"), says("WRONGPASS"), says("AUTH <password> called without any password"):
 		return "set SentinelUsername and SentinelPassword of the Redis client, or user:password in its URL, or REDIS_SENTINEL_PASSWORD in the environment, to what the Sentinels ask for", true
+	case says("NOPERM"):
+		return "grant the user of Sentinel, and not that of Redis, " + sentinelRights, true
 	case says("unknown command"):
 		return "the addresses must be those of Sentinels: a client that asks Redis itself has no MasterName, and no master_name in its URL", true
 	case says(redis.Nil.Error()): // one that has just been set up may be told yet

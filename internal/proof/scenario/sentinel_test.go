@@ -3,10 +3,14 @@
 package scenario
 
 import (
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -156,6 +160,42 @@ func TestP1P2P3_SecondMasterUnderSentinel(t *testing.T) {
 				t.Logf("the resource refused %d writes of the old leader", s.fenced.refusals(token))
 			}
 		})
+	}
+}
+
+// A user of the Sentinels with the rights of docs/redis.md, and no others, finds the master and the
+// other Sentinels, and hears of a failover: nothing is refused.
+func TestRightsOnSentinels(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/redis.md")
+	require.NoError(t, err)
+	rules := strings.Fields(string(regexp.MustCompile(`(?m)^user shop on .*$`).Find(text)))
+	require.NotEmpty(t, rules)
+	s := newParallelStage(t, 20*time.Second)
+	sentinel := redistest.StartSentinel(t)
+	options := sentinel.Options()
+	options.SentinelAddrs, options.SentinelUsername, options.SentinelPassword = options.SentinelAddrs[:1], "shop", "password"
+	watchers := make([]*redis.Client, 0, len(sentinel.Watchers))
+	for _, w := range sentinel.Watchers {
+		admin := w.Client(t)
+		watchers = append(watchers, admin)
+		set := []any{"ACL", "SETUSER"}
+		for _, rule := range rules[1:] {
+			set = append(set, rule)
+		}
+		require.NoError(t, admin.Do(t.Context(), set...).Err())
+	}
+	client := redis.NewFailoverClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	leader := s.join("leader", client, young, func(o *tenure.Options) { o.Election.RenewInterval = 500 * time.Millisecond })
+	token := s.leads(leader)
+	sentinel.Failover(s)
+	s.goesOnElsewhere(leader, token)
+	for _, admin := range watchers {
+		refused, err := admin.ACLLog(t.Context(), 100).Result()
+		require.NoError(t, err)
+		for _, entry := range refused {
+			require.Equal(t, "client|setinfo", entry.Object, "%+v", entry) // which go-redis can do without
+		}
 	}
 }
 
