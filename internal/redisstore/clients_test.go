@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -89,6 +90,17 @@ func TestAnswersOfSentinels(t *testing.T) {
 			require.Contains(t, store.FixOf(err), test.says)
 		}
 	}
+}
+
+// TestSentinelsSpeakInOneLine: go-redis has a line for each Sentinel, which mostly say the same.
+func TestSentinelsSpeakInOneLine(t *testing.T) {
+	const silent = "redis: all sentinels specified in configuration are unreachable"
+	refused := refusal("WRONGPASS no")
+	err := (&Store{}).explain("leader", fmt.Errorf("%s: %w", silent, errors.Join(refused, io.EOF, refused)))
+	require.ErrorContains(t, err, "leader: "+silent+": EOF; WRONGPASS no (fix: ")
+	require.NotContains(t, err.Error(), "\n")
+	require.ErrorIs(t, err, io.EOF)
+	require.ErrorContains(t, (&Store{}).explain("leader", errors.New(silent)), "leader: "+silent)
 }
 
 // TestClientOfAnotherKindIsNamed: a client of one server does not follow a Cluster, and one of a

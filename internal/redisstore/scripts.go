@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -404,6 +405,22 @@ const endsConnections = "if Redis ends new connections at once, it has as many c
 const asksForCertificate = "give the Redis client a certificate that Redis trusts, since it asks for one (tls-auth-clients): Certificates in its TLSConfig, or REDIS_CERT_FILE and " +
 	"REDIS_KEY_FILE in the environment"
 
+// sentinelsSilent is in the error of go-redis if no Sentinel has named the master.
+const sentinelsSilent = "all sentinels specified in configuration are unreachable"
+
+// sentinelsError is that error in one line, with what several Sentinels say alike once. go-redis
+// has a line for each of them.
+type sentinelsError struct{ error }
+
+func (e sentinelsError) Error() string {
+	head, said, _ := strings.Cut(e.error.Error(), sentinelsSilent)
+	lines := strings.Split(strings.TrimPrefix(said, ": "), "\n")
+	slices.Sort(lines)
+	return strings.TrimSuffix(head+sentinelsSilent+": "+strings.Join(slices.Compact(lines), "; "), ": ")
+}
+
+func (e sentinelsError) Unwrap() error { return e.error }
+
 // sentinelRights are what go-redis needs of a Sentinel with users.
 const sentinelRights = "+sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe +ping &+switch-master &+replica-reconf-done"
 
@@ -414,7 +431,7 @@ func ofSentinel(err error) (fix string, lasting bool) {
 	text := err.Error()
 	says := func(word string) bool { return strings.Contains(text, word) }
 	switch {
-	case !says("all sentinels specified in configuration are unreachable"):
+	case !says(sentinelsSilent):
 		return "", false
 	case says("NOAUTH"), says("WRONGPASS"), says("AUTH <password> called without any password"):
 		return "set SentinelUsername and SentinelPassword of the Redis client, or user:password in its URL, or REDIS_SENTINEL_PASSWORD in the environment, to what the Sentinels ask for", true
@@ -456,6 +473,9 @@ func (s *Store) Silence() string { return s.likely(context.DeadlineExceeded) }
 // explain tells a misconfiguration, which somebody has to fix, from everything else, which means
 // unknown.
 func explain(op string, err error) error {
+	if strings.Contains(err.Error(), sentinelsSilent) {
+		err = sentinelsError{err}
+	}
 	e := &store.Error{Kind: store.ErrUnreachable, Op: op, Err: err}
 	if fix, lasting := ofSentinel(err); fix != "" {
 		if e.Fix = fix; lasting {
