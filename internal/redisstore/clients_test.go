@@ -122,6 +122,8 @@ func TestClientOfAnotherKindIsNamed(t *testing.T) {
 		{openStore(clustered, "{ns}"), moved, ""},
 		{&node, moved, ""},
 		{openStore(clustered, "{ns}"), none, noCluster},
+		{openStore(clustered, "{ns}"), redis.Nil, namesNodes},
+		{openStore(single, "ns"), redis.Nil, ""},
 		{openStore(single, "ns"), refusal("ASK 3808 127.0.0.1:17000"), ""},
 	} {
 		err := test.of.explain("renew", test.err)

@@ -366,6 +366,10 @@ func mayHaveMoved(err error) bool {
 	return !isNonsense(err)
 }
 
+// namesNodes is what is wrong if a node of a Cluster lists slots without the addresses of
+// their nodes, which go-redis takes for no answer.
+const namesNodes = "have each node of the Cluster name addresses: cluster-preferred-endpoint-type must be ip or hostname, and not unknown-endpoint"
+
 // What is wrong if the client is of another kind than the Redis.
 const (
 	isCluster = "Redis is a Cluster: give tenure a client of redis.NewClusterClient, or set REDIS_CLUSTER to true in the environment, and a Namespace with a {hash tag}"
@@ -383,6 +387,9 @@ func (s *Store) otherClient(err error) string {
 	case *redis.ClusterClient:
 		if strings.Contains(err.Error(), "This instance has cluster support disabled") {
 			return noCluster
+		}
+		if errors.Is(err, redis.Nil) { // no command of ours is answered so
+			return namesNodes
 		}
 	}
 	return ""
