@@ -55,6 +55,10 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		e.refuse(named, hidden, "must not name a database with %sREDIS_CLUSTER: a Redis Cluster has only 0", e.prefix)
 		return nil
 	}
+	if parsed.Query().Has("addr") && !cluster && !parsed.Query().Has("master_name") {
+		e.refuse(e.prefix+"REDIS_URL", hidden, "may name further servers (addr=…) with ?master_name=… of Sentinel or with %sREDIS_CLUSTER, and not otherwise", e.prefix)
+		return nil
+	}
 	if name := tooManyConnections(parsed.Query()); name != "" {
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must have a %s between 0 and %d", name, maxConnections)
 		return nil

@@ -298,6 +298,7 @@ func TestBadEnv(t *testing.T) {
 		"and a file":      {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_PASSWORD=" + secret, "REDIS_SENTINEL_PASSWORD_FILE=/f"}, []string{"REDIS_SENTINEL_PASSWORD_FILE"}},
 		"no file there":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_PASSWORD_FILE=/no/such/file"}, []string{"REDIS_SENTINEL_PASSWORD_FILE"}},
 		"only its user":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_USERNAME=s"}, []string{"REDIS_SENTINEL_USERNAME"}},
+		"many servers":    {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?addr=other:6379"}, []string{"REDIS_URL", "REDIS_CLUSTER"}},
 		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
