@@ -25,6 +25,7 @@ import (
 // runStage is a redis-server and what runs beside it.
 type runStage struct {
 	*testing.T
+	server  *redistest.Server
 	client  *redis.Client
 	control *tenure.Control
 	env     []string
@@ -37,7 +38,7 @@ func newRunStage(t *testing.T, env ...string) *runStage {
 		t.Skip("needs redis-server")
 	}
 	server := redistest.Start(t)
-	s := &runStage{T: t, client: server.Client(t)}
+	s := &runStage{T: t, server: server, client: server.Client(t)}
 	var err error
 	s.control, err = tenure.NewControl(s.client, tenure.ControlOptions{Namespace: "run"})
 	require.NoError(t, err)
@@ -221,6 +222,38 @@ func TestRunHandsOverAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "stopped", terms[1].Reason, "the lease was given back")
 	require.Less(t, terms[0].Gap, 5*time.Minute, "half a lease")
+}
+
+// TestRunSurvivesAnOutage: if Redis is away for longer than the lease, the term expires: the program
+// has not failed, though it was ended. Afterwards it runs again.
+func TestRunSurvivesAnOutage(t *testing.T) {
+	s := newRunStage(t)
+	log := filepath.Join(t.TempDir(), "log")
+	file, err := os.Create(log)
+	require.NoError(t, err)
+	defer file.Close()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := &exec.Cmd{Path: self, Args: []string{"tenure", "run", "--role", "outage", "--id", "web-1", "--", "sleep", "1000"}, Env: s.env, Stderr: file}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	said := func(text string, times int) bool {
+		all, err := os.ReadFile(log)
+		return err == nil && strings.Count(string(all), text) >= times
+	}
+	s.until("it leads", func() bool { return said("web-1 leads outage", 1) })
+	s.server.Pause(t)
+	s.until("the term ends", func() bool { return said(`msg="leadership ended"`, 1) })
+	s.server.Resume(t)
+	s.until("it leads again", func() bool { return said("web-1 leads outage", 2) })
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "sleep was ended since no renewal of the lease came through")
+	require.Contains(t, string(text), "reason=expired")
+	require.NotContains(t, string(text), "leader work failed")
 }
 
 // TestRunIsNotHeldUpByItsReader: nobody reads what it says, and the pipe is full, as under a pager

@@ -116,6 +116,9 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 			return nil
 		case result.By == sidecar.ByDeadline:
 			say("%s was ended since no renewal of the lease came through", command[0])
+			if runner.Lapses(ctx, term) { // the command has not failed, and this process is not to stand back for it
+				return nil
+			}
 			return errors.New("no renewal came through in time")
 		case result.Text != "":
 			fmt.Fprintln(a.err, "tenure: "+out.Plain(result.Text))

@@ -120,6 +120,25 @@ func (r *Runner) Run(ctx context.Context, term tenure.Term) (Result, error) {
 	return result, nil
 }
 
+// Lapses waits for the end of a term whose command was ended since no renewal was heard of in time.
+// It returns false if one was after all: the term goes on, without the command.
+func (r *Runner) Lapses(ctx context.Context, term tenure.Term) bool {
+	for {
+		until, leads := r.deadline(term)
+		if !leads {
+			return true
+		}
+		if until-now() > r.Grace+r.Margin { // the command would not have been ended
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-time.After(r.Poll):
+		}
+	}
+}
+
 // feed reports the deadline to the guardian, and returns what that says of the end. false: it has
 // said nothing in time.
 func (r *Runner) feed(ctx context.Context, term tenure.Term, until time.Duration, lines <-chan string) (Result, bool) {
