@@ -42,8 +42,9 @@ type ControlOptions struct {
 // take it within ControlOptions.Timeout, because it is gone or hangs, the call returns ErrNotTaken,
 // and the command is not executed any more. If the context of the call ends first, the call returns
 // the cause, and the command may still be executed, but not if it reaches Redis only 30 s later.
-// Errors of the instance come back as the sentinels of this package. Every call may return
-// ErrUnreachable and ErrMisconfigured too.
+// Errors of the instance come back as the sentinels of this package. An instance that stops takes
+// commands for as long as work of its terms drains: Drain and Undrain then return ErrStopped,
+// Resign and Transfer ErrNotLeader. Every call may return ErrUnreachable and ErrMisconfigured too.
 //
 // What needs no instance (Remove, Pause, Resume, Trigger, Cancel, Forget) is done at once. If the
 // context of such a call ends before the answer, the call notes that in the list, which may take 2

@@ -680,6 +680,42 @@ func TestStopWithACommand(t *testing.T) {
 	})
 }
 
+// TestCommandsToOneThatStops are answered while its work drains, which may take long: who asks need
+// not wait for the end of the time within which a command must be taken.
+func TestCommandsToOneThatStops(t *testing.T) {
+	stopping := func(c *cluster) (a *instance, control *Control) {
+		a = c.member("a", func(o *Options) { o.ShutdownTimeout = time.Minute })
+		a.start(a.works("w", 40*time.Second))
+		c.until(time.Minute, a.IsLeader)
+		a.halt(nil)
+		c.pass(time.Second)
+		require.Equal(c, ElectionDraining, a.Elector().Status().State)
+		return a, c.control("ops")
+	}
+	for kind, ask := range map[string]struct {
+		of     func(*Control) error
+		wanted error
+	}{
+		commandDrain:    {func(c *Control) error { return c.Drain(background, "a") }, ErrStopped},
+		commandUndrain:  {func(c *Control) error { return c.Undrain(background, "a") }, ErrStopped},
+		commandResign:   {func(c *Control) error { return c.Resign(background, "") }, ErrNotLeader}, // its term is over
+		commandTransfer: {func(c *Control) error { return c.Transfer(background, "", "b") }, ErrNotLeader},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				a, control := stopping(c)
+				began := c.now()
+				err := ask.of(control)
+				require.ErrorIs(c, err, ask.wanted)
+				require.NotErrorIs(c, err, ErrNotTaken)
+				require.Less(c, c.now()-began, leftForAnother+2*hintSpacing)
+				require.Equal(c, ElectionDraining, a.Elector().Status().State)
+				require.NoError(c, <-a.ended)
+			})
+		})
+	}
+}
+
 // TestOverdueCommandThatRedisForgets: that it comes to nothing is said again.
 func TestOverdueCommandThatRedisForgets(t *testing.T) {
 	inCluster(t, func(c *cluster) {

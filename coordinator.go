@@ -267,7 +267,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	defer serve()
 	listening, beating := make(chan struct{}), make(chan struct{})
 	reading, obeying := make(chan struct{}), make(chan struct{})
-	asked, refuse := context.WithCancel(ctx)
+	asked, refuse := context.WithCancel(serving) // what is asked while work drains is answered, too
 	defer refuse()
 	go func() { // ends with asked, and the command that is on; likewise
 		defer close(obeying)
