@@ -112,6 +112,40 @@ func TestActions(t *testing.T) {
 	})
 }
 
+// TestCommandOfAnotherProcess: behind a balancer any process is asked what became of a command, also
+// one that has read the audit stream a moment before. Without Redis that is not known, and not that
+// there was none.
+func TestCommandOfAnotherProcess(t *testing.T) {
+	inSite(t, func(s *site) {
+		a, b := s.member("a"), s.member("b")
+		s.until(func() bool { return a.IsLeader() || b.IsLeader() })
+		here, there := s.serve(tenurehttp.New(a, operators)), s.serve(tenurehttp.New(b, operators))
+		here.token = "token-of-ann"
+		require.Empty(s, there.get("/api/cluster/commands")["commands"])
+		for range 3 {
+			id := here.post("undrain", `{"instance_id":"a"}`)
+			require.Equal(s, id, there.record(id)["id"])
+		}
+		began := time.Now()
+		for range 20 {
+			there.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/commands/NONE", "")
+		}
+		require.GreaterOrEqual(s, time.Since(began), 19*250*time.Millisecond, "invented IDs are no load")
+
+		id := here.post("undrain", `{"instance_id":"a"}`)
+		s.net.Partition("b", simnet.Both, 0)
+		for range 3 {
+			p := there.refused(http.StatusServiceUnavailable, "unreachable", http.MethodGet, "/api/cluster/commands/"+id, "")
+			require.NotEmpty(s, p["detail"])
+			s.pass(time.Second)
+		}
+		s.net.Heal("b")
+		s.until(func() bool {
+			return there.do(http.MethodGet, "/api/cluster/commands/"+id, "").StatusCode == http.StatusOK
+		})
+	})
+}
+
 // TestNoActionsWithoutAnAuthorizer: the endpoints are not there, and no page offers them.
 func TestNoActionsWithoutAnAuthorizer(t *testing.T) {
 	inSite(t, func(s *site) {

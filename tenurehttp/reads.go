@@ -438,12 +438,24 @@ func (h *Handler) commandList(w http.ResponseWriter, r *request) error {
 
 // command serves what became of one command.
 func (h *Handler) command(w http.ResponseWriter, r *request) error {
+	asked := time.Now()
 	v, err := h.audit.get(r.Context())
 	if err = cmp.Or(err, v.refused()); err != nil {
 		return err
 	}
-	i := slices.IndexFunc(v.value, func(c tenure.CommandRecord) bool { return c.ID == r.name })
-	if i < 0 {
+	named := func(c tenure.CommandRecord) bool { return c.ID == r.name }
+	i := slices.IndexFunc(v.value, named)
+	if i < 0 && v.at.Before(asked) { // another process has sent it a moment ago
+		v, err = h.audit.rarelyAnew(r.Context())
+		if err = cmp.Or(err, v.refused()); err != nil {
+			return err
+		}
+		i = slices.IndexFunc(v.value, named)
+	}
+	switch {
+	case i < 0 && v.at.Before(asked):
+		return cmp.Or(v.err, fmt.Errorf("%w: redis has given no answer within %v", tenure.ErrUnreachable, waitBound))
+	case i < 0:
 		return fmt.Errorf("%w: command %s", tenure.ErrNotFound, r.name)
 	}
 	return writeJSON(w, http.StatusOK, struct {
