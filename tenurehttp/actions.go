@@ -182,6 +182,9 @@ func (h *Handler) mutate(a action) func(w http.ResponseWriter, r *request) error
 		answer := accepted{CommandRecord: tenure.CommandRecord{
 			Kind: string(a.action), Role: of(p.Role), InstanceID: of(p.InstanceID), Argument: of(p.Task), By: asker(r.caller), State: "asked",
 		}}
+		if a.action == ActionTransfer { // the instance is the heir, and not who is asked
+			answer.InstanceID, answer.Argument = "", of(p.InstanceID)
+		}
 		trigger := make(chan string, 1)
 		p.triggered = func(id string) { trigger <- id }
 		id, err := h.run(r, a, p)

@@ -146,6 +146,21 @@ func TestCommandOfAnotherProcess(t *testing.T) {
 	})
 }
 
+// TestAnswerToATransfer names the heir as the audit stream does: the instance that is asked is the
+// leader.
+func TestAnswerToATransfer(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		s.member("b")
+		w := s.serve(tenurehttp.New(a, operators))
+		w.token = "token-of-ann"
+		answer := w.object(w.do(http.MethodPost, "/api/cluster/transfer", `{"instance_id":"b"}`).body)
+		require.Equal(s, `argument "b", instance_id missing`, fields(answer, "argument", "instance_id"))
+		require.Equal(s, `argument "b", instance_id "a"`, fields(w.record(answer["id"].(string)), "argument", "instance_id"))
+	})
+}
+
 // TestNoActionsWithoutAnAuthorizer: the endpoints are not there, and no page offers them.
 func TestNoActionsWithoutAnAuthorizer(t *testing.T) {
 	inSite(t, func(s *site) {
