@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,11 +30,11 @@ const (
 
 // parameters are what the body of a request may have. Each action takes some of them.
 type parameters struct {
-	Role       *string  `json:"role,omitempty"`
-	InstanceID *string  `json:"instance_id,omitempty"`
-	Task       *string  `json:"task,omitempty"`
-	Reason     *string  `json:"reason,omitempty"`
-	Args       []string `json:"args,omitempty"`
+	Role       *string   `json:"role,omitempty"`
+	InstanceID *string   `json:"instance_id,omitempty"`
+	Task       *string   `json:"task,omitempty"`
+	Reason     *string   `json:"reason,omitempty"`
+	Args       []*string `json:"args,omitempty"`
 
 	triggered func(id string) // is called with the ID of a trigger
 }
@@ -80,7 +81,11 @@ var actions = []action{
 	}},
 	{ActionResume, []string{"task*"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error { return c.Resume(ctx, of(p.Task)) }},
 	{ActionTrigger, []string{"task*", "args"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error {
-		id, err := c.Trigger(ctx, of(p.Task), p.Args...)
+		args := make([]string, len(p.Args))
+		for i, arg := range p.Args {
+			args[i] = of(arg)
+		}
+		id, err := c.Trigger(ctx, of(p.Task), args...)
 		p.triggered(id)
 		return err
 	}},
@@ -144,12 +149,15 @@ func (a action) check(p parameters) error {
 		if value == "" && must {
 			return refused("%s: must be given", field.name)
 		}
-		if value != "" && (!named.MatchString(value) || field.name != "instance_id" && strings.Contains(value, ":")) {
+		if value != "" && (!named.MatchString(value) || field.name != "instance_id" && strings.Contains(value, ":")) || field.name == "role" && !isRole(value) {
 			return refused("%s = %.100q: is no name", field.name, value)
 		}
 	}
 	if reason := of(p.Reason); len(reason) > maxReason || strings.ContainsFunc(reason, unicode.IsControl) {
 		return refused("reason: must have at most %d bytes and no control characters", maxReason)
+	}
+	if slices.Contains(p.Args, nil) {
+		return refused("args: must be a list of texts, and null is none")
 	}
 	if text, err := json.Marshal(p.Args); err != nil || len(text) > maxArgs {
 		return refused("args: must have at most %d bytes as JSON", maxArgs)

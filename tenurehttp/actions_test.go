@@ -329,6 +329,8 @@ func TestHostileBodies(t *testing.T) {
 			`{"role":""} x`:                    "resign",
 			`{"role":7}`:                       "resign",
 			`{"role":"a b"}`:                   "resign",
+			`{"role":"events"}`:                "transfer",
+			`{"task":"t","args":[null]}`:       "trigger",
 			`{"Role":""}`:                      "resign",
 			`{"instance_id":"a"}`:              "resign",
 			"{\"role\":\"\xff\"}":              "resign",
