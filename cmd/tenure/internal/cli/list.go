@@ -190,7 +190,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		}
 		ofRole := command.Flags().Changed("role") // TENURE_ROLE is about elections: it hides no task
 		all = slices.DeleteFunc(all, func(t tenure.TaskStatus) bool {
-			return ofRole && t.Role != a.role() || len(states.wanted) > 0 && !slices.Contains(states.wanted, taskState(t))
+			return ofRole && t.Role != a.role() || len(states.wanted) > 0 && !slices.ContainsFunc(states.wanted, func(state string) bool { return isTaskIn(t, state) })
 		})
 		empty := "no task has run here yet"
 		if prefix != "" || ofRole || len(states.wanted) > 0 {
@@ -200,7 +200,7 @@ func (a *app) tasksCommand() *cobra.Command {
 	})
 	command.Flags().StringVar(&prefix, "prefix", "", "only those whose names begin so")
 	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "only those of a role; default is the default one")
-	command.Flags().Var(&states, "state", "only those in a state: "+statesText(taskStates))
+	command.Flags().Var(&states, "state", "only those in a state, in another one too perhaps: "+statesText(taskStates))
 	return command
 }
 
@@ -270,6 +270,27 @@ func taskState(t tenure.TaskStatus) string {
 		return "failing"
 	}
 	return "ok"
+}
+
+// isTaskIn reports whether a task is in a state, beside others perhaps: the failing ones are those
+// that status counts, also while they run again, and a run that is on when its task is paused is
+// one that runs.
+func isTaskIn(t tenure.TaskStatus, state string) bool {
+	switch state {
+	case "paused":
+		return t.Paused
+	case "running":
+		return t.Running
+	case "held":
+		return t.Held
+	case "triggered":
+		return t.Trigger != ""
+	case "overdue":
+		return t.Overdue
+	case "failing":
+		return t.Failures > 0
+	}
+	return taskState(t) == state
 }
 
 // pauseText says who paused a task, and why.

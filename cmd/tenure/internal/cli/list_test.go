@@ -145,23 +145,26 @@ func TestFollowedChangesAreOneDocument(t *testing.T) {
 	require.Equal(t, "3-0", read[2].ID)
 }
 
-// TestWhichTasks: those of a prefix, of a role, in one of the states that the table shows.
+// TestWhichTasks: those of a prefix, of a role, in one of the states. One may be in several, of which
+// the table shows the first: a task that fails does so while it runs again, too.
 func TestWhichTasks(t *testing.T) {
 	from := &canned{tasks: []tenure.TaskStatus{
 		{Name: "broken", Err: tenure.ErrMisconfigured, Failures: 1}, {Name: "failing", Role: "a", Failures: 1}, {Name: "few", Held: true, Overdue: true}, {Name: "fine"}, {Name: "late", Role: "b", Overdue: true},
 		{Name: "paused", Role: "a", Paused: true, Pause: tenure.TaskPause{By: "ann"}}, {Name: "runs", Running: true}, {Name: "waits", Trigger: "x"},
+		{Name: "worst", Role: "c", Paused: true, Running: true, Held: true, Trigger: "x", Overdue: true, Failures: 3},
 	}}
 	for args, want := range map[string]string{
-		"":                                "broken failing few fine late paused runs waits",
+		"":                                "broken failing few fine late paused runs waits worst",
 		"--role a":                        "failing paused",
 		"--role=":                         "broken few fine runs waits", // the default one
 		"--role default":                  "broken few fine runs waits",
 		"--role none":                     "",
-		"--state failing":                 "failing",
-		"--state held":                    "few",
-		"--state paused,running":          "paused runs",
+		"--state failing":                 "broken failing worst",
+		"--state held":                    "few worst",
+		"--state paused,running":          "paused runs worst",
 		"--state ok --state unreadable":   "broken fine",
-		"--state triggered,overdue":       "late waits",
+		"--state running":                 "runs worst",
+		"--state triggered,overdue":       "few late waits worst",
 		"--state paused --role a":         "paused",
 		"--state paused --role b":         "",
 		"--state paused --role b -o json": "",
