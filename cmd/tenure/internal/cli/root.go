@@ -81,7 +81,7 @@ func Main(args []string) int {
 		return exitOK
 	}
 	code := codeOf(err)
-	if command.CommandPath() == "tenure run" { // whatever the error is: all other codes are those of the program
+	if isRun(command, args) { // whatever the error is: all other codes are those of the program
 		code = exitRun
 	}
 	var exit *exitError
@@ -94,6 +94,22 @@ func Main(args []string) int {
 	}
 	a.complain(err)
 	return code
+}
+
+// isRun reports whether a call is that of tenure run: also if an unknown flag before that word has
+// kept it from being found.
+func isRun(found *cobra.Command, args []string) bool {
+	for _, arg := range args {
+		if found.HasParent() || arg == "--" {
+			break
+		}
+		for _, command := range found.Commands() {
+			if arg == command.Name() {
+				return command.Name() == "run"
+			}
+		}
+	}
+	return found.CommandPath() == "tenure run"
 }
 
 // interruption says that a command was interrupted. What an instance was asked for is not taken
