@@ -146,6 +146,31 @@ func TestCommandOfAnotherProcess(t *testing.T) {
 	})
 }
 
+// TestNotFoundWithoutRedis: that the last snapshot lacks an instance, a task or a role does not say
+// that there is none now.
+func TestNotFoundWithoutRedis(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.scheduled()
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		paths := []string{"instances/none", "tasks/none", "tasks/none/runs", "terms?role=none"}
+		for _, path := range paths {
+			w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/"+path, "")
+		}
+		s.net.Partition("a", simnet.Both, 0)
+		s.pass(20 * time.Second)
+		for _, path := range paths {
+			p := w.refused(http.StatusServiceUnavailable, "unreachable", http.MethodGet, "/api/cluster/"+path, "")
+			require.NotEmpty(s, p["detail"], path)
+		}
+		require.Equal(s, true, w.get("/api/cluster/instances/a")["stale"], "what it has is shown")
+		s.net.Heal("a")
+		for _, path := range paths {
+			s.until(func() bool { return w.do(http.MethodGet, "/api/cluster/"+path, "").StatusCode == http.StatusNotFound })
+		}
+	})
+}
+
 // TestAnswerToATransfer names the heir as the audit stream does: the instance that is asked is the
 // leader.
 func TestAnswerToATransfer(t *testing.T) {

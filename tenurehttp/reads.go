@@ -291,7 +291,7 @@ func (h *Handler) instance(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if !found {
-		return fmt.Errorf("%w: instance %s", tenure.ErrNotFound, r.name)
+		return a.lacks("instance " + r.name)
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Instance tenure.Instance `json:"instance"`
@@ -339,7 +339,7 @@ func (h *Handler) terms(w http.ResponseWriter, r *request) error {
 		if err := s.missing(partLog, partInstances, partTasks); err != nil { // which say what roles there are
 			return err
 		}
-		return fmt.Errorf("%w: role %.100q", tenure.ErrNotFound, role)
+		return a.lacks(fmt.Sprintf("role %.100q", role))
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Terms []tenure.TermRecord `json:"terms"`
@@ -452,14 +452,15 @@ func (h *Handler) command(w http.ResponseWriter, r *request) error {
 		}
 		i = slices.IndexFunc(v.value, named)
 	}
-	switch {
-	case i < 0 && v.at.Before(asked):
-		return cmp.Or(v.err, fmt.Errorf("%w: redis has given no answer within %v", tenure.ErrUnreachable, waitBound))
-	case i < 0:
-		return fmt.Errorf("%w: command %s", tenure.ErrNotFound, r.name)
+	a := ageOf(v)
+	if i < 0 {
+		if v.at.Before(asked) {
+			a.isStale()
+		}
+		return a.lacks("command " + r.name)
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Command tenure.CommandRecord `json:"command"`
 		age
-	}{v.value[i], ageOf(v)})
+	}{v.value[i], a})
 }

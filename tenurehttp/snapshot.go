@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -482,6 +483,14 @@ func ageOf[T any](v view[T]) age {
 // isStale says of an answer that Redis has not given a younger one to who has asked for that.
 func (a *age) isStale() {
 	a.Stale, a.Error = true, cmp.Or(a.Error, fmt.Sprintf("redis has given no answer within %v", waitBound))
+}
+
+// lacks is the error for what an answer does not have: if it is stale, that may be there by now.
+func (a *age) lacks(what string) error {
+	if a.Stale {
+		return &problem{Status: http.StatusServiceUnavailable, Code: "unreachable", Detail: a.Error, retry: 1}
+	}
+	return fmt.Errorf("%w: %s", tenure.ErrNotFound, what)
 }
 
 // look returns the snapshot and its age.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -97,7 +96,7 @@ func (h *Handler) readTask(r *request) (status tenure.TaskStatus, v view[taskRea
 	if limit, err = number(r, "limit", defaultPage, maxListedRuns); err != nil {
 		return status, v, 0, err
 	}
-	s, _, err := h.look(r.Context())
+	s, a, err := h.look(r.Context())
 	if err != nil {
 		return status, v, 0, err
 	}
@@ -106,7 +105,7 @@ func (h *Handler) readTask(r *request) (status tenure.TaskStatus, v view[taskRea
 	}
 	i := slices.IndexFunc(s.tasks, func(t tenure.TaskStatus) bool { return t.Name == r.name })
 	if i < 0 {
-		return status, v, 0, fmt.Errorf("%w: task %s", tenure.ErrNotFound, r.name)
+		return status, v, 0, a.lacks("task " + r.name)
 	}
 	v, err = h.runs.of(s, s.tasks[i]).get(r.Context())
 	return s.tasks[i], v, min(limit, len(v.value.runs)), cmp.Or(err, v.refused())
