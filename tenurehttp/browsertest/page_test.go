@@ -189,6 +189,59 @@ func TestActionsAskOnce(t *testing.T) {
 	p.clean()
 }
 
+// TestActionsOfWhatIsNoMore: what was confirmed of a leader, or of a run, is not asked of the one that
+// has come since: the dialog may stand open for long.
+func TestActionsOfWhatIsNoMore(t *testing.T) {
+	t.Parallel()
+	s := newScene(t).day()
+	s.actions = all
+	seen := func() { // by the page
+		t.Helper()
+		s.mu.Lock()
+		n := s.snapshots
+		s.mu.Unlock()
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.snapshots >= n+2
+		}, time.Minute, 10*time.Millisecond)
+	}
+	p := open(t, s.url+"#term:1795295029422", desk)
+	for _, action := range []string{"resign", "transfer"} {
+		p.click("[data-action=" + action + "]")
+		p.says("#ask", "web-2")
+		before := s.roles
+		s.change(func() { s.roles = nil; s.lead("", 30, 24, "web-1 23.1 0", "web-2 3.2 0", "web-5 0 0") })
+		p.says("#roles", "web-5 leads")
+		p.click("#ask [type=submit]")
+		p.says("#ask .outcome", "Not asked: web-5 leads default now.")
+		p.click("#ask .plain")
+		s.change(func() { s.roles = before })
+		p.says("#roles", "web-2 leads")
+	}
+	eval[bool](p, "location.hash = '#task:reindex'; true")
+	p.click("[data-action=cancel]")
+	p.says("#ask", "Cancel the run of reindex?")
+	s.change(func() {
+		for _, task := range s.tasks {
+			if status := task["status"].(tenure.TaskStatus); status.Name == "reindex" {
+				status.Last.ID = "another"
+				task["status"] = status
+			}
+		}
+	})
+	seen()
+	p.click("#ask [type=submit]")
+	p.says("#ask .outcome", "Not asked: that run has ended, and another one is on.")
+	p.click("#ask .plain")
+	require.Empty(t, s.commands())
+	p.click("[data-action=cancel]")
+	p.click("#ask [type=submit]")
+	p.says("#ask .outcome", "Done.")
+	require.Equal(t, []string{`cancel {"task":"reindex"}`}, s.commands())
+	p.clean()
+}
+
 // TestConnectionLost: the page says how old it is, greys, and comes back by itself. The theme that
 // was chosen is there after a reload.
 func TestConnectionLost(t *testing.T) {

@@ -26,13 +26,13 @@ const kinds = {
   resign: {
     label: "Resign", title: (c) => `Have ${c.leader || "the leader"} give up ${roleName(c.role)}?`,
     effect: () => "Its work is cancelled and awaited; running tasks may finish first. Then another candidate leads. It stands back for a moment, and leads again if there is no other.",
-    body: (c) => ({ role: c.role }),
+    body: (c) => ({ role: c.role }), gone: anotherTerm,
   },
   transfer: {
     label: "Transfer", title: (c) => `Hand ${roleName(c.role)} over?`,
     effect: (c) => `${c.leader || "The leader"} offers the lead first. If nobody takes the offer, its term goes on.`,
     field: { name: "instance_id", label: "To which instance; empty: the best candidate", list: () => state.snapshot.instances.items.filter((i) => i.state === "active").map((i) => i.instance_id) },
-    body: (c, value) => ({ role: c.role, instance_id: value }),
+    body: (c, value) => ({ role: c.role, instance_id: value }), gone: anotherTerm,
   },
   pause: {
     label: "Pause", title: (c) => `Pause ${c.task.name}?`, effect: () => "Its slots pass without a run until it is resumed. A run that is on goes on.",
@@ -51,6 +51,7 @@ const kinds = {
   cancel: {
     label: "Cancel the run", title: (c) => `Cancel the run of ${c.task.name}?`,
     effect: (c) => `The context of the run${c.task.last?.instance_id ? ` on ${c.task.last.instance_id}` : ""} ends, and it is not tried again. The next slot is not affected.`, body: (c) => ({ task: c.task.name }),
+    gone: anotherRun,
   },
   forget: {
     label: "Forget", title: (c) => `Forget ${c.task.name}?`, effect: () => "Removes the record and the history of a task that nobody registers any more.", body: (c) => ({ task: c.task.name }),
@@ -64,6 +65,22 @@ function moved(led) {
 
 // leaderOf is who leads a role; "": nobody.
 const leaderOf = (role) => state.snapshot.roles.find((r) => r.role === (role ?? ""))?.leader?.instance_id ?? "";
+
+// anotherTerm says who leads, if it is not in the term that the dialog was opened for; "": it is, or
+// that is not known.
+function anotherTerm(c) {
+  const role = state.snapshot.roles.find((r) => r.role === c.role);
+  if (!role || !c.token || role.leader?.token === c.token) return "";
+  return `${role.leader ? role.leader.instance_id || "another program" : "nobody"} leads ${roleName(c.role)} now`;
+}
+
+// anotherRun says so if another run has begun since the dialog was opened; "": none has, or that is
+// not known.
+function anotherRun(c) {
+  const task = state.snapshot.tasks.find((t) => t.status.name === c.task.name)?.status;
+  if (!task || task.last?.id === c.task.last?.id) return ""; // it may wait for its next attempt
+  return `that run has ended${task.running ? ", and another one is on" : ""}`;
+}
 
 // buttons are those of the actions that the caller may ask for; null: there are none.
 export function buttons(names, context) {
@@ -89,12 +106,15 @@ function confirm(name, context) {
     yes.remove();
     no.textContent = "Close";
     if (input) input.disabled = true;
-    send(kind, name, kind.body(context, input?.value.trim() ?? ""), (text, shape, warn) => {
+    const report = (text, shape, warn) => {
       outcome.hidden = false;
       outcome.classList.toggle("warn", Boolean(warn));
       outcome.replaceChildren(icon(shape), ` ${text}`);
       if (!outcome.contains(document.activeElement)) outcome.focus();
-    });
+    };
+    const gone = kind.gone?.(context); // while the dialog was open
+    if (gone) report(`Not asked: ${gone}.`, "triangle", true);
+    else send(kind, name, kind.body(context, input?.value.trim() ?? ""), report);
   });
   dialog.addEventListener("close", () => { if (from?.isConnected) from.focus(); }, { once: true });
   dialog.replaceChildren(form);

@@ -235,7 +235,7 @@ function termParts() {
       facts(["Leader", term.instance_id ? el("a", { href: instanceLink(term.instance_id) }, term.instance_id) : "unknown"], ["Token", String(term.token)], ["Began", full(term.from)],
         ["Ended", term.current ? "" : full(term.to)], ["Lasted", term.current ? "" : took(term.to - term.from)], ["End", endOf(term)], ["Nobody led before for", term.gap_seconds > 0 && took(term.gap_seconds)],
         ["Address", term.current && role?.leader?.address]),
-      term.current && buttons(["transfer", "resign"], { role: term.role, leader: term.instance_id }),
+      term.current && buttons(["transfer", "resign"], { role: term.role, leader: term.instance_id, token: term.token }),
       promises && heading("What it promises"),
       promises && facts(["Lease", took(promises.lease_ttl_seconds)], ["After a crash another leads within", took(promises.crash_failover_seconds)], ["It bears an outage of Redis of", took(promises.outage_tolerance_seconds)]),
       heading("Before and after"),
