@@ -217,6 +217,11 @@ func (r *Redis) readRoles(ctx context.Context, c *Cluster, heard, also []string)
 		return err
 	}
 	for i, s := range roles {
+		if l := &s.Leader; s.Led && l.Token != 0 {
+			if at := slices.IndexFunc(c.Instances, func(i tenure.Instance) bool { return i.ID == l.InstanceID }); at >= 0 {
+				l.Address = c.Instances[at].Address
+			}
+		}
 		switch {
 		case unread[i] != nil:
 			c.Unread = append(c.Unread, unreadText(strings.TrimSpace("role "+names[i]), unread[i]))

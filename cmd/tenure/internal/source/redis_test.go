@@ -256,17 +256,26 @@ func TestWhereTheLeaderIs(t *testing.T) {
 	from, server := shop(t)
 	server.HSet("shop:instances", "web-1", `{"instance_id":"web-1","started_at":1700000000,"last_heartbeat":1700000000,"status":"active","worker_count":1,"incarnation":"one","address":"web-1:80"}`)
 	require.NoError(t, server.Set("shop:leader", "web-1"))
+	shown := func() string { // by tenure status
+		c, err := from.Cluster(t.Context())
+		require.NoError(t, err)
+		require.Len(t, c.Roles, 1)
+		return c.Roles[0].Leader.Address
+	}
 	leader, err := from.Leader(t.Context(), "")
 	require.NoError(t, err)
+	require.Empty(t, shown())
 	require.Equal(t, tenure.LeaderInfo{InstanceID: "web-1", Remaining: leader.Remaining}, leader, "it may have its name by chance")
 	server.HSet("shop:leader:term", "token", "7", "nonce", "n", "holder", "web-1", "until", "99999999999999", "ttl", "30000")
 	leader, err = from.Leader(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, "web-1:80", leader.Address)
+	require.Equal(t, "web-1:80", shown(), "as over the API")
 	require.NoError(t, server.Set("shop:leader", "web-2"))
 	leader, err = from.Leader(t.Context(), "")
 	require.NoError(t, err)
 	require.Empty(t, leader.Address)
+	require.Empty(t, shown())
 }
 
 // TestReadyIsOfTheLibrarysWords: what is wrong with Redis is classed as everywhere, whatever the
