@@ -1,7 +1,9 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -293,7 +295,7 @@ func (c *Coordinator) obey(command store.Command) (rest func(ctx context.Context
 		if err != nil || command.Kind == commandUndrain {
 			return settled(err)
 		}
-		wait = func(ctx context.Context) error { return c.drained(ctx, begun) }
+		wait = func(ctx context.Context) error { return cmp.Or(c.drained(ctx, begun), begun.undrained()) }
 	default:
 		return settled(fmt.Errorf("%w: a command of kind %.100q is not known here", ErrMisconfigured, command.Kind))
 	}
@@ -423,6 +425,19 @@ type drain struct {
 	over chan struct{} // closed by Undrain
 	done bool          // it was reported as done; guarded by Coordinator.mu
 }
+
+// undrained is the error of who asked for a drain from elsewhere, and would take its end for a word
+// that the process leads nothing; nil: the drain is on.
+func (d *drain) undrained() error {
+	select {
+	case <-d.over:
+		return errUndrained
+	default:
+		return nil
+	}
+}
+
+var errUndrained = errors.New("the drain was ended by Undrain meanwhile: it may lead, or still hold its lease")
 
 // from waits until the drain has begun to end the terms that its caller is work of. Their contexts
 // end by that, which is no error. It waits for nothing else: the leases of these terms are kept

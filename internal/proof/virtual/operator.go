@@ -77,6 +77,7 @@ var answers = []struct {
 	{tenure.ErrNotFound, "not found"},
 	{tenure.ErrDrainTimeout, "drain timeout"},
 	{tenure.ErrStopped, "stopped"},
+	{tenure.ErrCommandFailed, "failed"},
 	{context.DeadlineExceeded, "not known"},
 	{tenure.ErrUnreachable, "not known"},
 }
