@@ -160,8 +160,8 @@ const (
 	// Slot, Attempt, Token, Took, State, Err.
 	EventTaskInterrupted EventType = "task_interrupted"
 	// EventTaskSlow: an attempt takes ten times as long as usual, or, if none has succeeded in this
-	// process, is still on when the next slot is due; at least a minute, once a run. Task, Slot,
-	// Attempt, Token, Took (so far).
+	// process, is still on when the next slot is due, or after an hour if there is no next slot; at
+	// least a minute, once a run. Task, Slot, Attempt, Token, Took (so far).
 	EventTaskSlow EventType = "task_slow"
 	// EventTaskSkipped: slots were skipped by policy. Task, Slot (the first), Count, Token. Of the
 	// slots that pass during one run the first comes at once, the others when it ends.

@@ -306,6 +306,18 @@ func TestSlowRunIsReported(t *testing.T) {
 		require.Equal(g, time.Hour, slow[0].Slot.Sub(g.began))
 		a.end()
 	})
+	inTaskCluster(t, func(g *taskCluster) { // and it has no next slot
+		for name, runs := range map[string]time.Duration{"short": 59 * time.Minute, "hangs": 1000 * time.Hour} {
+			g.leader(name, Task{Name: name, Schedule: At(time.Now().Add(time.Minute)), Run: g.run(runs)})
+		}
+		g.pass(time.Hour)
+		require.Empty(g, g.told(EventTaskSlow))
+		g.pass(10 * time.Hour)
+		slow := g.told(EventTaskSlow)
+		require.Len(g, slow, 1)
+		require.Equal(g, "hangs", slow[0].Task)
+		require.Equal(g, time.Hour, slow[0].Took)
+	})
 	inTaskCluster(t, func(g *taskCluster) { // no less than a minute
 		a := g.leader("a", Task{Name: "t", Schedule: Every(time.Second), Run: g.run(59 * time.Second)})
 		g.pass(10 * time.Minute)

@@ -31,7 +31,10 @@ type run struct {
 func (m *Machine) start() {
 	r := m.run
 	r.active = true
-	toNext := time.Duration(m.record.Next-m.began) * time.Millisecond
+	toNext := withoutSlot
+	if m.record.Next != 0 {
+		toNext = time.Duration(m.record.Next-m.began) * time.Millisecond
+	}
 	m.note(Note{Kind: Start, Attempt: Attempt{Run: r.id, Slot: r.slot, Number: r.attempt, Trigger: r.trigger, Args: r.args, Slow: m.memory.limit(toNext)}})
 }
 

@@ -54,6 +54,10 @@ func (m *Memory) took(d time.Duration) {
 	m.usual += (d - m.usual) / 4
 }
 
+// withoutSlot stands for the time to the next slot if there is none: a task that only runs if it is
+// triggered, or for the last time, may well take longer than a minute.
+const withoutSlot = time.Hour
+
 // limit is how long an attempt may take before that is reported: ten times as long as usual, or, as
 // long as none has succeeded here, to the next slot; at least a minute.
 func (m *Memory) limit(toNext time.Duration) time.Duration {
