@@ -216,6 +216,11 @@ func (d *diagnosis) persistence() {
 func (d *diagnosis) failover() {
 	least, _ := strconv.Atoi(d.Settings["min-replicas-to-write"])
 	known := d.Refused[store.ProbeInfo] == nil && d.Replication
+	if known && d.Counted && d.InSync == 0 && least == 0 { // CONFIG is refused
+		d.add("failover", FindingFault, "start replicas, or set min-replicas-to-write 0 if there are to be none",
+			"min-replicas-to-write is on, and no replica is in step: every write is refused")
+		return
+	}
 	if known && least > d.InSync && d.Settings["min-replicas-max-lag"] != "0" {
 		d.add("failover", FindingFault, "start replicas, or set min-replicas-to-write 0 if there are to be none",
 			"min-replicas-to-write is %d, and %d replicas are in step: every write is refused", least, d.InSync)

@@ -82,8 +82,12 @@ func TestDiagnosis(t *testing.T) {
 			f.Settings["maxmemory"], f.Settings["maxmemory-policy"], f.Used = "1000", "noeviction", 1000
 		}, defaults, "eviction", FindingFault, "is full"},
 		"no replica in step": {set("min-replicas-to-write", "1"), defaults, "failover", FindingFault, "every write is refused"},
-		"policy unread":      {unset("maxmemory-policy"), defaults, "eviction", FindingUnknown, "cannot be read"},
-		"snapshots":          {func(f *store.Facts) { f.Settings["appendonly"] = "no"; f.Settings["save"] = "3600 1" }, defaults, "persistence", FindingNote, "last snapshot"},
+		"nor known how many": {func(f *store.Facts) {
+			f.Counted = true
+			delete(f.Settings, "min-replicas-to-write")
+		}, defaults, "failover", FindingFault, "every write is refused"},
+		"policy unread": {unset("maxmemory-policy"), defaults, "eviction", FindingUnknown, "cannot be read"},
+		"snapshots":     {func(f *store.Facts) { f.Settings["appendonly"] = "no"; f.Settings["save"] = "3600 1" }, defaults, "persistence", FindingNote, "last snapshot"},
 		"nothing saved": {func(f *store.Facts) {
 			f.Refused[store.ProbeWrite] = &store.Error{Fix: "free it", Err: errors.New("MISCONF full")}
 		}, defaults, "persistence", FindingFault, "MISCONF full"},
@@ -462,6 +466,11 @@ func TestDoctor(t *testing.T) {
 	require.Equal(t, FindingOK, got["rights"], "ACLRules allow all that an election needs")
 	require.Equal(t, FindingWarning, got["eviction"], "INFO says it too")
 	require.Equal(t, FindingUnknown, got["namespaces"])
+	require.NoError(t, rdb.ConfigSet(ctx, "min-replicas-to-write", "1").Err())
+	for _, client := range []*redis.Client{rdb, limited} {
+		require.Equal(t, FindingFault, levels(newCoordinator(client, "shop").Doctor(ctx))["failover"], "every write is refused")
+	}
+	require.NoError(t, rdb.ConfigSet(ctx, "min-replicas-to-write", "0").Err())
 	for _, f := range findings {
 		require.NotContains(t, f.Text+f.Fix, "secret")
 	}

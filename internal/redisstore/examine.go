@@ -228,7 +228,8 @@ func readInfo(f *store.Facts, info string) {
 			n, err := strconv.Atoi(value)
 			f.Replicas, f.Replication = n, err == nil
 		case "min_slaves_good_slaves":
-			f.InSync, _ = strconv.Atoi(value)
+			n, err := strconv.Atoi(value)
+			f.InSync, f.Counted = n, err == nil
 		case "used_memory":
 			f.Used, _ = strconv.ParseInt(value, 10, 64)
 		case "uptime_in_seconds":

@@ -80,7 +80,7 @@ func TestWhatInfoSays(t *testing.T) {
 		"used_memory:4096", "maxmemory:8192", "maxmemory_policy:noeviction", "aof_enabled:1", "",
 	}, "\r\n"))
 	require.Equal(t, store.Facts{
-		Version: "7.2.4", Valkey: "8.1.1", Cluster: true, Uptime: 90 * time.Second, Role: "master", Replication: true, Replicas: 2, InSync: 1, Used: 4096,
+		Version: "7.2.4", Valkey: "8.1.1", Cluster: true, Uptime: 90 * time.Second, Role: "master", Replication: true, Replicas: 2, Counted: true, InSync: 1, Used: 4096,
 		Settings: map[string]string{"maxmemory": "8192", "maxmemory-policy": "noeviction", "appendonly": "yes"},
 	}, f)
 	f = store.Facts{Settings: map[string]string{}}

@@ -16,7 +16,8 @@ type Facts struct {
 	Settings    map[string]string
 	Replication bool // INFO says how many replicas there are; else Replicas and InSync are not known
 	Replicas    int
-	InSync      int   // of those, as min-replicas-to-write counts them; 0 also if that is off
+	Counted     bool  // INFO says how many of those are in step, which it does if min-replicas-to-write is on
+	InSync      int   // so many
 	Used        int64 // bytes that count for maxmemory
 	// RoundTrips are those of single requests over a connection that stands, the shortest first.
 	RoundTrips []time.Duration

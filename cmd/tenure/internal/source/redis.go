@@ -169,6 +169,8 @@ func (r *Redis) refuses(ctx context.Context) string {
 		return "it is a replica"
 	case most > 0 && used >= most && info["maxmemory_policy"] == "noeviction":
 		return "it is full"
+	case info["min_slaves_good_slaves"] == "0": // which INFO has if min-replicas-to-write is on
+		return "it has no replica that is in step, and min-replicas-to-write asks for some"
 	}
 	return ""
 }

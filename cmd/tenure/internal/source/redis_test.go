@@ -400,8 +400,8 @@ func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// TestServerThatRefusesLeases: a replica and a full server grant no lease, whatever they know of
-// it. What INFO does not say is not known, and nobody asks for it while all roles are led.
+// TestServerThatRefusesLeases: a replica, a full server, and a master that has fewer replicas than
+// it needs grant no lease, whatever they know of it. What INFO does not say is not known, and nobody asks for it while all roles are led.
 func TestServerThatRefusesLeases(t *testing.T) {
 	const master, replica = "# Replication\r\nrole:master\r\n", "# Replication\r\nrole:slave\r\nmaster_host:redis-0\r\n"
 	memory := func(used, most int, policy string) string {
@@ -410,9 +410,10 @@ func TestServerThatRefusesLeases(t *testing.T) {
 	for want, hooks := range map[string][]infoHook{
 		"": {
 			{}, {"replication": master, "memory": memory(5, 0, "noeviction")}, {"replication": master, "memory": memory(5, 6, "noeviction")},
-			{"memory": memory(7, 6, "allkeys-lru")}, {"replication": master},
+			{"memory": memory(7, 6, "allkeys-lru")}, {"replication": master}, {"replication": master + "min_slaves_good_slaves:1\r\n"},
 		},
-		"it is a replica": {{"replication": replica}, {"replication": replica, "memory": memory(7, 6, "noeviction")}},
+		"it has no replica that is in step, and min-replicas-to-write asks for some": {{"replication": master + "connected_slaves:1\r\nmin_slaves_good_slaves:0\r\n"}},
+		"it is a replica": {{"replication": replica}, {"replication": replica + "min_slaves_good_slaves:0\r\n"}, {"replication": replica, "memory": memory(7, 6, "noeviction")}},
 		"it is full":      {{"memory": memory(6, 6, "noeviction")}, {"replication": master, "memory": memory(7, 6, "noeviction")}},
 	} {
 		for _, hook := range hooks {
