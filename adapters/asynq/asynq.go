@@ -34,6 +34,12 @@ var (
 // each term, since none can be started twice; ctx is that of the term. If build or Start fails, the
 // term fails with that error, and this process stands back for a while.
 //
+// asynq closes the Redis client that it has made for a scheduler only if that has started: a term
+// whose build or Start fails leaves one open, with two goroutines. If that may happen again and
+// again, as with an *asynq.PeriodicTaskManager whose provider may be away, give each scheduler one
+// client of yours (RedisUniversalClient, asynq.NewSchedulerFromRedisClient). asynq then logs as an
+// error at each Shutdown that it does not close that, which is harmless.
+//
 // Shutdown waits for what is being enqueued, so that a lease is not released before. It ignores the
 // context: a Redis that hangs makes it last as long as the time-outs of asynq's client. asynq keeps
 // its times in the process. A slot that is due while nobody leads is lost. Both leaders may enqueue
