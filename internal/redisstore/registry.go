@@ -176,8 +176,18 @@ func parseCountReply(line string) (store.CountReply, error) {
 }
 
 func (s *Store) Losses(ctx context.Context) (held, lost int, err error) {
+	held, lost, err = s.losses(ctx, s.keys.Hold(), s.keys.Lost())
+	if err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") { // while a slot moves, keys that need not exist can be asked for one by one only
+		if held, _, err = s.losses(ctx, s.keys.Hold(), s.keys.Hold()); err == nil {
+			_, lost, err = s.losses(ctx, s.keys.Lost(), s.keys.Lost())
+		}
+	}
+	return held, lost, err
+}
+
+func (s *Store) losses(ctx context.Context, hold, gone string) (held, lost int, err error) {
 	sc := s.scripts.losses
-	line, err := s.text(ctx, sc, append(sc.args("2", 2), s.keys.Hold(), s.keys.Lost()))
+	line, err := s.text(ctx, sc, append(sc.args("2", 2), hold, gone))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -3,8 +3,11 @@
 package scenario
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
@@ -38,6 +41,35 @@ func TestP12_SlotMigrationChangesNoLeader(t *testing.T) {
 	s.onlyTerms(token)
 	s.must(leader.quit(s))
 	s.leads(follower)
+}
+
+// While a slot is half moved, and for as long as that lasts, it can be seen who is there: what is
+// asked for is where it was, or does not exist.
+func TestStatusWhileASlotIsHalfMoved(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	options := tenure.Options{Namespace: clusterNamespace, InstanceID: "a"}
+	young(&options)
+	c, err := tenure.New(cluster.Client(t), options)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }() // ends with the test
+	defer func() {
+		stop()
+		require.NoError(t, <-ended)
+	}()
+	require.NoError(t, c.Registry().WaitFor(t.Context(), 1))
+	require.Eventually(t, c.IsLeader, time.Minute, time.Millisecond)
+	began := false
+	cluster.Migrate(t, cluster.Slot(clusterNamespace), func() {
+		if !began {
+			began = true
+			status, err := c.Registry().Status(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 1, status.Counts.Active)
+		}
+	})
 }
 
 // The slot of the lease is moved, and its old master leaves the cluster before the leader has heard
