@@ -3,6 +3,7 @@ package tenurehttp_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -167,6 +168,46 @@ func TestNotFoundWithoutRedis(t *testing.T) {
 		s.net.Heal("a")
 		for _, path := range paths {
 			s.until(func() bool { return w.do(http.MethodGet, "/api/cluster/"+path, "").StatusCode == http.StatusNotFound })
+		}
+	})
+}
+
+// TestFirstQuestionWithoutRedis: what the last snapshot has of a task, or of a role, is the answer to
+// who asks for it for the first time while Redis is down, within a second.
+func TestFirstQuestionWithoutRedis(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.scheduled("export")
+		export, _ := a.Role("export")
+		s.until(export.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		w.get("/api/cluster/snapshot")
+		s.net.Partition("a", simnet.Both, 0)
+		s.pass(20 * time.Second)
+		for path, has := range map[string]func(map[string]any) any{
+			"tasks/t":            func(d map[string]any) any { return d["runs"].([]any)[0].(map[string]any)["state"] },
+			"tasks/t/runs":       func(d map[string]any) any { return d["runs"].([]any)[0].(map[string]any)["state"] },
+			"role":               func(d map[string]any) any { return d["terms"].([]any)[0].(map[string]any)["instance_id"] },
+			"role?role=export":   func(d map[string]any) any { return d["status"].(map[string]any)["led"] },
+			"tasks/t?limit=0":    func(d map[string]any) any { return d["status"].(map[string]any)["name"] },
+			"role?role=&limit=0": func(d map[string]any) any { return len(d["terms"].([]any)) },
+		} {
+			began := time.Now()
+			d := w.get("/api/cluster/" + path)
+			require.LessOrEqual(s, time.Since(began), 1500*time.Millisecond, path)
+			require.Equal(s, true, d["stale"], path)
+			require.NotEmpty(s, d["error"], path)
+			age, err := d["age_seconds"].(json.Number).Float64()
+			require.NoError(s, err)
+			require.Greater(s, age, 19.0, path)
+			want := map[string]any{
+				"tasks/t": "succeeded", "tasks/t/runs": "succeeded", "role": "a", "role?role=export": true, "tasks/t?limit=0": "t", "role?role=&limit=0": 0,
+			}[path]
+			require.Equal(s, want, has(d), path)
+		}
+		w.refused(http.StatusServiceUnavailable, "unreachable", http.MethodGet, "/api/cluster/role?role=none", "")
+		s.net.Heal("a")
+		for _, path := range []string{"tasks/t", "role"} {
+			s.until(func() bool { return w.get("/api/cluster/" + path)["stale"] == false })
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package tenurehttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,6 +175,34 @@ func (c *cell[T]) last() (value T, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.value, !c.at.IsZero()
+}
+
+// kept is last, with the time of the value, and why there is no younger one.
+func (c *cell[T]) kept() (v view[T], ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return view[T]{value: c.value, at: c.at, err: c.err}, !c.at.IsZero()
+}
+
+// orElse is what ask of the cell says, for readers who can have another value from elsewhere: if
+// this one has none yet, they wait no longer than for a younger one, and not at all if the other one
+// is stale.
+func (c *cell[T]) orElse(ctx context.Context, other view[T], ask func(context.Context) (view[T], error)) (view[T], error) {
+	if _, has := c.last(); !has {
+		wait := waitBound
+		if other.err != nil {
+			wait = 0
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, wait, fmt.Errorf("%w: redis has given no answer within %v", tenure.ErrUnreachable, waitBound))
+		defer cancel()
+	}
+	v, err := ask(ctx)
+	if errors.Is(err, tenure.ErrUnreachable) {
+		other.err = cmp.Or(other.err, err)
+		return other, nil
+	}
+	return v, err
 }
 
 // renew begins a load after a while, if the value is not fresh. Nobody waits for it.

@@ -131,6 +131,19 @@ func (c *roleCells) read(ctx context.Context, name string) (r roleAnswer, err er
 	return r, err
 }
 
+// lastRole is a role as the last snapshot has it; false: it does not, or a part of it is unread.
+func (h *Handler) lastRole(name string) (v view[roleAnswer], known bool) {
+	s, ok := h.now.kept()
+	if !ok {
+		return v, false
+	}
+	i := slices.IndexFunc(s.value.roles, func(r role) bool { return r.name == name && cmp.Or(r.unread, r.unlisted) == nil })
+	if i < 0 {
+		return v, false
+	}
+	return view[roleAnswer]{value: roleAnswer{Status: s.value.roles[i].status, Terms: s.value.roles[i].terms}, at: s.at, err: s.err}, true
+}
+
 // role serves what Redis knows of one role, also of one that nobody has led for long. It is read
 // after the request, so that one who waits for a leader sees it.
 func (h *Handler) role(w http.ResponseWriter, r *request) error {
@@ -147,7 +160,12 @@ func (h *Handler) role(w http.ResponseWriter, r *request) error {
 		return &problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: fmt.Sprintf("%d roles that are not in the snapshot are asked for", maxAskedRoles), retry: 1}
 	}
 	asked := time.Now()
-	v, err := c.anew(r.Context())
+	var v view[roleAnswer]
+	if last, known := h.lastRole(name); known {
+		v, err = c.orElse(r.Context(), last, c.anew)
+	} else {
+		v, err = c.anew(r.Context())
+	}
 	if err = cmp.Or(err, v.refused()); err != nil {
 		return err
 	}

@@ -107,7 +107,16 @@ func (h *Handler) readTask(r *request) (status tenure.TaskStatus, v view[taskRea
 	if i < 0 {
 		return status, v, 0, a.lacks("task " + r.name)
 	}
-	v, err = h.runs.of(s, s.tasks[i]).get(r.Context())
+	c := h.runs.of(s, s.tasks[i])
+	if runs, shown := s.runs[r.name]; shown {
+		last := view[taskRead]{value: taskRead{runs: runs}, at: time.Now().Add(-a.passed)}
+		if a.Stale {
+			last.err = errors.New(a.Error)
+		}
+		v, err = c.orElse(r.Context(), last, c.get)
+	} else {
+		v, err = c.get(r.Context())
+	}
 	return s.tasks[i], v, min(limit, len(v.value.runs)), cmp.Or(err, v.refused())
 }
 
