@@ -282,7 +282,8 @@ func (c *Control) askLeader(ctx context.Context, kind, role, argument string) er
 
 // Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing
 // any more. ErrNotFound: there is no such instance, or it was started anew meanwhile.
-// ErrCommandFailed: somebody has called Undrain meanwhile, so that it may lead.
+// ErrCommandFailed: somebody has called Undrain meanwhile, so that it may lead. A drain ends with
+// the process: one that is started anew under the ID may lead.
 func (c *Control) Drain(ctx context.Context, instanceID string) error {
 	return c.askInstance(ctx, commandDrain, instanceID)
 }

@@ -205,7 +205,7 @@ from a config file. With --api the HTTP API of a program is asked in place of Re
 	root.AddCommand(a.statusCommand(), a.instancesCommand(), a.leaderCommand(), a.tasksCommand(), a.termsCommand(), a.eventsCommand(), a.commandsCommand(),
 		a.resignCommand(), a.transferCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.topCommand(), a.demoCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
 		a.instanceCommand("drain", "Have an instance hand over all that it leads, and lead nothing",
-			"drain moves all that the instance leads to others. It stays up and takes no lead until undrain.", "%s is drained: it leads nothing",
+			"drain moves all that the instance leads to others. It stays up and takes no lead until undrain.\nThe drain ends with the process: one that is started anew under the ID may lead.", "%s is drained: it leads nothing",
 			func(c source.Source) func(context.Context, string) error { return c.Drain }),
 		a.instanceCommand("undrain", "End a drain", "", "%s may lead again", func(c source.Source) func(context.Context, string) error { return c.Undrain }),
 		a.instanceCommand("rm", "Remove the record of an instance that is gone for good",
