@@ -614,7 +614,14 @@ func TestStopWithACommand(t *testing.T) {
 		inCluster(t, func(c *cluster) {
 			a, _ := c.pair()
 			a.commands.obey = func(store.Command) func(context.Context) error {
-				return func(context.Context) error { time.Sleep(5 * time.Second); return nil }
+				return func(ctx context.Context) error {
+					select {
+					case <-time.After(5 * time.Second):
+						return nil
+					case <-ctx.Done(): // the stop cuts nothing short
+						return context.Cause(ctx)
+					}
+				}
 			}
 			asked := ask(c)
 			c.pass(time.Second)
