@@ -65,6 +65,8 @@ func TestActions(t *testing.T) {
 		w.token = "token-of-ünal"
 		ended := func(id, want string) {
 			s.Helper()
+			newest := w.get("/api/cluster/commands?limit=1")["commands"].([]any)[0].(map[string]any)
+			require.Equal(s, id, newest["id"], "it is listed at once")
 			s.until(func() bool { return w.record(id)["state"] != "asked" })
 			require.Equal(s, want, fields(w.record(id), "kind", "by", "state"))
 		}
