@@ -267,11 +267,9 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	defer serve()
 	listening, beating := make(chan struct{}), make(chan struct{})
 	reading, obeying := make(chan struct{}), make(chan struct{})
-	asked, refuse := context.WithCancel(serving) // what is asked while work drains is answered, too
-	defer refuse()
-	go func() { // ends with asked, and the command that is on; likewise
+	go func() { // ends with serving: what is asked while work drains is answered; awaited by close, or said to run
 		defer close(obeying)
-		c.commands.run(asked)
+		c.commands.run(serving)
 	}()
 	go func() { // ends with serving; awaited by close, or said to run
 		defer close(listening)
@@ -292,7 +290,6 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		c.registry.findLeaders(serving)
 	}()
 	stopped, err := c.elect(ctx, lead)
-	refuse()
 	serve()
 	<-reading
 	<-counting
