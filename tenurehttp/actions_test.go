@@ -115,9 +115,9 @@ func TestActions(t *testing.T) {
 	})
 }
 
-// TestCommandOfAnotherProcess: behind a balancer any process is asked what became of a command, also
-// one that has read the audit stream a moment before. Without Redis that is not known, and not that
-// there was none.
+// TestCommandOfAnotherProcess: behind a balancer any process is asked what became of a command,
+// also one that has read the audit stream a moment before. Without Redis that is not known, and not
+// that there was none.
 func TestCommandOfAnotherProcess(t *testing.T) {
 	inSite(t, func(s *site) {
 		a, b := s.member("a"), s.member("b")
@@ -174,8 +174,8 @@ func TestNotFoundWithoutRedis(t *testing.T) {
 	})
 }
 
-// TestFirstQuestionWithoutRedis: what the last snapshot has of a task, or of a role, is the answer to
-// who asks for it for the first time while Redis is down, within a second.
+// TestFirstQuestionWithoutRedis: what the last snapshot has of a task, or of a role, is the answer
+// to who asks for it for the first time while Redis is down, within a second.
 func TestFirstQuestionWithoutRedis(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.scheduled("export")

@@ -185,8 +185,8 @@ func (c *cell[T]) kept() (v view[T], ok bool) {
 }
 
 // orElse is what ask of the cell says, for readers who can have another value from elsewhere: if
-// this one has none yet, they wait no longer than for a younger one, and not at all if the other one
-// is stale.
+// this one has none yet, they wait no longer than for a younger one, and not at all if the other
+// one is stale.
 func (c *cell[T]) orElse(ctx context.Context, other view[T], ask func(context.Context) (view[T], error)) (view[T], error) {
 	if _, has := c.last(); !has {
 		wait := waitBound

@@ -224,8 +224,8 @@ func TestRunHandsOverAtOnce(t *testing.T) {
 	require.Less(t, terms[0].Gap, 5*time.Minute, "half a lease")
 }
 
-// TestRunSurvivesAnOutage: if Redis is away for longer than the lease, the term expires: the program
-// has not failed, though it was ended. Afterwards it runs again.
+// TestRunSurvivesAnOutage: if Redis is away for longer than the lease, the term expires: the
+// program has not failed, though it was ended. Afterwards it runs again.
 func TestRunSurvivesAnOutage(t *testing.T) {
 	s := newRunStage(t)
 	log := filepath.Join(t.TempDir(), "log")

@@ -332,8 +332,8 @@ func TestFailuresAreCountedFromZero(t *testing.T) {
 	require.Zero(t, gauge(s, telemetry.TaskOverrun, "rates"), "it does not lead")
 }
 
-// TestTaskHangsUntilItsAttemptEnds: the count of attempts that hang grows once, whether they hang for
-// an hour or for a month, and slots that OverlapSkip passes over are not late.
+// TestTaskHangsUntilItsAttemptEnds: the count of attempts that hang grows once, whether they hang
+// for an hour or for a month, and slots that OverlapSkip passes over are not late.
 func TestTaskHangsUntilItsAttemptEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, control := tenuretest.New(t, tenure.Options{Namespace: "shop", InstanceID: "a"})
@@ -369,9 +369,9 @@ func TestTaskHangsUntilItsAttemptEnds(t *testing.T) {
 	})
 }
 
-// TestTaskThatStandsStillIsOverdue: whether its schedule fails or its record cannot be read, no slot
-// of it is known to be late, and no alert would say that it does not run. Of a record that cannot be
-// read nothing else is said: that the task never succeeded would be made up.
+// TestTaskThatStandsStillIsOverdue: whether its schedule fails or its record cannot be read, no
+// slot of it is known to be late, and no alert would say that it does not run. Of a record that
+// cannot be read nothing else is said: that the task never succeeded would be made up.
 func TestTaskThatStandsStillIsOverdue(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

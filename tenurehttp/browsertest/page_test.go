@@ -189,8 +189,8 @@ func TestActionsAskOnce(t *testing.T) {
 	p.clean()
 }
 
-// TestActionsOfWhatIsNoMore: what was confirmed of a leader, or of a run, is not asked of the one that
-// has come since: the dialog may stand open for long.
+// TestActionsOfWhatIsNoMore: what was confirmed of a leader, or of a run, is not asked of the one
+// that has come since: the dialog may stand open for long.
 func TestActionsOfWhatIsNoMore(t *testing.T) {
 	t.Parallel()
 	s := newScene(t).day()

@@ -145,8 +145,8 @@ func TestFollowedChangesAreOneDocument(t *testing.T) {
 	require.Equal(t, "3-0", read[2].ID)
 }
 
-// TestWhichTasks: those of a prefix, of a role, in one of the states. One may be in several, of which
-// the table shows the first: a task that fails does so while it runs again, too.
+// TestWhichTasks: those of a prefix, of a role, in one of the states. One may be in several, of
+// which the table shows the first: a task that fails does so while it runs again, too.
 func TestWhichTasks(t *testing.T) {
 	from := &canned{tasks: []tenure.TaskStatus{
 		{Name: "broken", Err: tenure.ErrMisconfigured, Failures: 1}, {Name: "failing", Role: "a", Failures: 1}, {Name: "few", Held: true, Overdue: true}, {Name: "fine"}, {Name: "late", Role: "b", Overdue: true},

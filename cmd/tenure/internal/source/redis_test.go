@@ -401,7 +401,8 @@ func (infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // TestServerThatRefusesLeases: a replica, a full server, and a master that has fewer replicas than
-// it needs grant no lease, whatever they know of it. What INFO does not say is not known, and nobody asks for it while all roles are led.
+// it needs grant no lease, whatever they know of it. What INFO does not say is not known, and
+// nobody asks for it while all roles are led.
 func TestServerThatRefusesLeases(t *testing.T) {
 	const master, replica = "# Replication\r\nrole:master\r\n", "# Replication\r\nrole:slave\r\nmaster_host:redis-0\r\n"
 	memory := func(used, most int, policy string) string {
