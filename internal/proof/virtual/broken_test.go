@@ -97,7 +97,7 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"asks-base", "P10: trigger",
 		},
 		{
-			"a pause holds nothing up", "if ARGV[1] == '1' then fields.paused, fields.pause = '1',", "if ARGV[1] == '1' then fields.paused, fields.pause = '2',",
+			"a pause holds nothing up", "fields.paused, fields.pause, fields.last_pause = '1',", "fields.paused, fields.pause, fields.last_pause = '2',",
 			"asks-calm", "P10: ",
 		},
 		{
