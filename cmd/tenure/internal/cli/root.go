@@ -295,7 +295,7 @@ func (a *app) connect() (source.Source, error) {
 		return nil, errors.New("--by: through the API it is its credentials that say who asks (fix: without --by)")
 	}
 	connected, err := source.NewAPI(source.APIOptions{
-		URL: api.URL, Credentials: source.Credentials{Token: api.Token, User: api.User, Password: api.Password}, Authorities: api.Authorities,
+		URL: api.URL, Credentials: source.Credentials{Token: api.Token, User: api.User, Password: api.Password}, Secrets: api.Secrets, Authorities: api.Authorities,
 		Namespace: a.settings.Text("namespace"), Timeout: a.flags.timeout,
 	})
 	if err != nil {

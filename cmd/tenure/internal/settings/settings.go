@@ -120,6 +120,30 @@ func (s *Settings) IsFlag(name string) bool { return strings.HasPrefix(s.origin[
 type API struct {
 	URL, Token, User, Password string
 	Authorities                *x509.CertPool // who vouches for it; nil: those of the system
+
+	tokenFile, passwordFile string // which they were read from; "": from none
+}
+
+// Secrets are Token and Password as they are by now: a file may have been rotated since. If it
+// cannot be read, or is empty, that is the secret which it had at first.
+func (a *API) Secrets() (token, password string) {
+	return reread(a.tokenFile, a.Token), reread(a.passwordFile, a.Password)
+}
+
+func reread(path, secret string) string {
+	if path == "" {
+		return secret
+	}
+	text, err := readSecret(path)
+	if err != nil || text == "" {
+		return secret
+	}
+	return text
+}
+
+func readSecret(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return strings.TrimRight(string(text), "\r\n"), err
 }
 
 // API returns the API to ask; nil: it is Redis that is to be asked. An API is stronger than a Redis
@@ -144,7 +168,18 @@ func (s *Settings) API() (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &API{URL: at, Token: s.Text("api_token"), User: s.Text("api_user"), Password: s.Text("api_password"), Authorities: authorities}, nil
+	return &API{
+		URL: at, Token: s.Text("api_token"), User: s.Text("api_user"), Password: s.Text("api_password"), Authorities: authorities,
+		tokenFile: s.fileOf("api_token"), passwordFile: s.fileOf("api_password"),
+	}, nil
+}
+
+// fileOf is the file that a secret was read from; "": none was.
+func (s *Settings) fileOf(name string) string {
+	if path := s.Text(name + "_file"); s.origin[name] == path {
+		return path
+	}
+	return ""
 }
 
 // Authorities are those that vouch for a program that is asked over HTTP, by its API or by its
@@ -230,11 +265,11 @@ func (s *Settings) secret(name string) error {
 	if path == "" || s.Text(name) != "" {
 		return nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := readSecret(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.origin[name+"_file"], err)
 	}
-	s.set(name, strings.TrimRight(string(text), "\r\n"), path)
+	s.set(name, text, path)
 	return nil
 }
 

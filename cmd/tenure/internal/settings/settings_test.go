@@ -235,6 +235,33 @@ func TestSecretFromAFile(t *testing.T) {
 	require.Equal(t, "hunter2 ", api.Token)
 }
 
+// TestSecretThatIsRotated: who follows an API for days asks with what the file has by now. If it
+// cannot be read, or is empty for a moment, the first secret is tried.
+func TestSecretThatIsRotated(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	write := func(text string) { require.NoError(t, os.WriteFile(secret, []byte(text), 0o600)) }
+	for setting, of := range map[string]func(api *API) string{
+		"api_token_file: ":                   func(api *API) string { token, _ := api.Secrets(); return token },
+		"api_user: ann\napi_password_file: ": func(api *API) string { _, password := api.Secrets(); return password },
+	} {
+		write("first\n")
+		api, err := loaded(t, "api: http://api\n"+setting+secret, nil).API()
+		require.NoError(t, err)
+		require.Equal(t, "first", of(api))
+		write("second\n")
+		require.Equal(t, "second", of(api))
+		write("")
+		require.Equal(t, "first", of(api))
+		require.NoError(t, os.Remove(secret))
+		require.Equal(t, "first", of(api))
+	}
+	write("of the file")
+	api, err := loaded(t, "api: http://api\napi_token: itself\napi_token_file: "+secret, nil).API()
+	require.NoError(t, err)
+	token, _ := api.Secrets()
+	require.Equal(t, "itself", token)
+}
+
 // TestAuthorityOfTheAPI: a file with the authorities that vouch for the API has some.
 func TestAuthorityOfTheAPI(t *testing.T) {
 	server := httptest.NewTLSServer(nil)

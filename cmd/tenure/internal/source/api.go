@@ -40,9 +40,10 @@ type Credentials struct{ Token, User, Password string }
 type APIOptions struct {
 	URL         string // up to the prefix that the handler is mounted under
 	Credentials Credentials
-	Authorities *x509.CertPool // who vouches for it; nil: those of the system
-	Namespace   string         // that it must serve; "": any
-	Timeout     time.Duration  // of one question, while changes are followed or instances waited for
+	Secrets     func() (token, password string) // what those of Credentials are by now; nil: as they are there
+	Authorities *x509.CertPool                  // who vouches for it; nil: those of the system
+	Namespace   string                          // that it must serve; "": any
+	Timeout     time.Duration                   // of one question, while changes are followed or instances waited for
 	Transport   http.RoundTripper
 }
 
@@ -156,7 +157,11 @@ func (a *API) request(ctx context.Context, method, path string, query url.Values
 	}
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("User-Agent", "tenure")
-	switch c := a.options.Credentials; {
+	c := a.options.Credentials
+	if a.options.Secrets != nil {
+		c.Token, c.Password = a.options.Secrets()
+	}
+	switch {
 	case c.Token != "":
 		r.Header.Set("Authorization", "Bearer "+c.Token)
 	case c.User != "":

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -172,6 +173,30 @@ func TestCredentialsAreForOneServer(t *testing.T) {
 	}
 	_, err := NewAPI(APIOptions{URL: "http://host", Credentials: Credentials{Token: "a", User: "b"}})
 	require.Error(t, err)
+}
+
+// TestSecretsOfEachQuestion: a secret may be another one by now.
+func TestSecretsOfEachQuestion(t *testing.T) {
+	for want, c := range map[string]Credentials{"Bearer ": {Token: "old"}, "Basic ": {User: "ann", Password: "old"}} {
+		var got []string
+		secret := "first"
+		a, _ := serve(t, APIOptions{Credentials: c, Secrets: func() (token, password string) {
+			if c.User != "" {
+				return "", secret
+			}
+			return secret, ""
+		}}, func(w http.ResponseWriter, r *http.Request) {
+			_, password, _ := r.BasicAuth()
+			got = append(got, cmp.Or(password, strings.TrimPrefix(r.Header.Get("Authorization"), want)))
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+		_, err := a.Leader(t.Context(), "")
+		require.Error(t, err)
+		secret = "second"
+		_, err = a.Leader(t.Context(), "")
+		require.Error(t, err)
+		require.Equal(t, []string{"first", "second"}, got, want)
+	}
 }
 
 // TestAPIErrors: the words of the API become the errors of the library, and what is unclear says
