@@ -81,7 +81,6 @@ type Machine struct {
 	changed       bool              // by the last answer
 	lost          *store.TaskRecord // the last that had a next slot, if the record has none: it goes on from there
 	rerunOf       string            // ID of a run that another leader left behind, to be run again
-	pausedAt      int64             // by Redis's clock: the task was paused then, and that run waits. 0: what was due by then has passed
 	moved         int               // how often in a row the record was not what it was
 	disputed      int               // how often in a row that was said though nothing in it had changed
 	other         string            // key of the lease that the record says it belongs to, if it is not ours: untrusted
@@ -186,10 +185,8 @@ func (m *Machine) decide(s *Step) {
 	case m.run != nil:
 		m.due(s, redis)
 	case held && (m.rerunOf != "" || m.checked && m.record.Follows(m.policy.Spec) || m.owes(redis)): // what is due is missed
-	case m.rerunOf != "" && m.pausedAt != 0:
-		m.pass(s)
 	case m.rerunOf != "" && m.wasPaused(redis):
-		m.passUntil(s, m.record.ResumedAt-1)
+		m.passPause(s)
 	case m.rerunOf != "":
 		wait := t.Clock.Until(m.record.RetryAt, t.now)
 		if wait <= 0 || wait > m.longestPause() {
@@ -307,7 +304,7 @@ func (m *Machine) triggered(s *Step) bool {
 // Stepped looks at the task anew after a step of Redis's clock of at least SlotStep, which may have
 // left its next slot out of reach.
 func (m *Machine) Stepped(by time.Duration) {
-	m.checked, m.notBefore, m.pausedAt = false, 0, 0
+	m.checked, m.notBefore = false, 0
 	m.began += by.Milliseconds()
 	m.lastEnded += by.Milliseconds()
 	if m.until != 0 {

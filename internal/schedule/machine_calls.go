@@ -194,7 +194,7 @@ func (m *Machine) agreed() {
 // adopt finds out whether a run was left behind: by another leader, or by this process, which then
 // knows how it ended. The leader that wrote the record before is fenced by now.
 func (m *Machine) adopt(r store.TaskRecord) {
-	m.rerunOf, m.pausedAt = "", 0
+	m.rerunOf = ""
 	again := m.policy.Abandoned == AbandonedRerun
 	switch {
 	case m.run != nil: // of this very term

@@ -86,7 +86,7 @@ func (m *Machine) plan(s *Step, redis int64) {
 // due decides about the slots that are due, and carries it out.
 func (m *Machine) due(s *Step, redis int64) {
 	if m.wasPaused(redis) {
-		m.passUntil(s, m.record.ResumedAt-1)
+		m.passPause(s)
 		return
 	}
 	at := slotState{first: m.record.Next, now: redis, running: m.run != nil, began: m.began, lastEnded: m.lastEnded, backlog: m.backlog}
@@ -97,7 +97,7 @@ func (m *Machine) due(s *Step, redis int64) {
 // owed decides about a slot that is due under the schedule that the record still has.
 func (m *Machine) owed(s *Step, redis int64) {
 	if m.wasPaused(redis) {
-		m.passUntil(s, m.record.ResumedAt-1)
+		m.passPause(s)
 		return
 	}
 	from := m.record
@@ -139,25 +139,10 @@ func (m *Machine) rerun(s *Step, redis int64, due time.Duration) {
 	})
 }
 
-// pass lets the slots pass that were due as the store said that the task is paused, while the run
-// that was left behind waits. The next slot, or LookEvery, brings the next look.
-func (m *Machine) pass(s *Step) {
-	at, next := m.pausedAt, m.record.Next
-	if due := next != 0 && m.policy.start(next) <= at; due || m.owes(at) || !m.planned() {
-		m.passUntil(s, at)
-		return
-	}
-	m.pausedAt, m.notBefore = 0, m.term.now+LookEvery
-	if next != 0 {
-		starts := m.term.Clock.Until(next, m.term.now) + m.policy.Delay(next)
-		m.notBefore = m.term.now + min(max(starts, reopenPause), LookEvery)
-	}
-	s.within(m.notBefore - m.term.now)
-}
-
-// passUntil lets the slots pass that were due by then.
-func (m *Machine) passUntil(s *Step, at int64) {
-	owes, from := m.owes(at), m.record
+// passPause lets the slots pass that began during the last pause.
+func (m *Machine) passPause(s *Step) {
+	from, at := m.record, m.record.ResumedAt-1
+	owes := m.owes(at)
 	if !owes && !m.planned() {
 		m.plan(s, at)
 		return
@@ -257,7 +242,7 @@ func (m *Machine) claimed(c store.TaskClaim, d slotPlan, reply store.TaskReply) 
 	case store.TaskPaused:
 		switch c.Kind {
 		case store.ClaimAgain:
-			m.pausedAt = reply.Now // it waits until it may
+			m.notBefore = m.term.now + LookEvery // it waits until it may; the slots of the pause pass then
 		case store.ClaimTrigger:
 			m.triggerHeld = m.term.now + LookEvery
 			return

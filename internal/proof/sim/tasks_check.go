@@ -31,7 +31,6 @@ type taskCheck struct {
 	triggered int64    // when one was last asked for
 
 	resumed time.Duration // when the operator last let it go on
-	paused  int64         // by Redis's clock: it was said last to somebody who claimed a run
 
 	slot       int64         // of the attempt that started last
 	number     int           // of that
@@ -129,9 +128,6 @@ func (k *checker) question(p *instance, q *question, verdict string, before *ora
 	case store.TaskFinish:
 		k.finish(q, ask, verdict, before, policy)
 	case store.TaskClaim:
-		if verdict == "paused" {
-			t.paused = now
-		}
 		if verdict != "claimed" || before.Run == ask.Run {
 			return
 		}
@@ -166,8 +162,7 @@ func (k *checker) question(p *instance, q *question, verdict string, before *ora
 			return
 		}
 		due, last := store.Natural(before.Next), ask.Next-schedule.Interval(policy.Schedule).Milliseconds()
-		passed := due <= t.paused && (last <= t.paused || last == ask.Next) || // while the task was paused
-			wasPaused(before, policy, due, now) && (wasPaused(before, policy, last, now) || last == ask.Next)
+		passed := wasPaused(before, policy, due, now) && (wasPaused(before, policy, last, now) || last == ask.Next)
 		if ask.Skipped == 0 && due != 0 && due <= now+tolerance && !passed && c.clocksHold() {
 			c.fail("P10: the slots of task %s from %s to %s were forgotten by %s", policy.Name, before.Next, after.Next, p.id)
 		} else if ask.Skipped > 0 {

@@ -3,7 +3,7 @@ package main
 // planning breaks when a task is due: clocks, schedules, jitter, catch-up.
 var planning = []bug{
 	{name: "tasks wait out a clock set back", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "after a failover to a machine whose clock is behind all tasks stand still for as long", file: "internal/schedule/machine.go",
-		old: "m.checked, m.notBefore, m.pausedAt = false, 0, 0", new: "m.notBefore, m.pausedAt = 0, 0"},
+		old: "m.checked, m.notBefore = false, 0", new: "m.notBefore = 0"},
 	{name: "a claim waits out a clock set back", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "the task whose claim meets the new clock first stands still for as long as the step", file: "internal/schedule/machine_slots.go",
 		old: "early < SlotStep {", new: "early > 0 {"},
 	{name: "step of the clock kept from observers", test: "TestTasksKeepTheirRhythmAcrossClockSteps", breaks: "nobody hears why slots moved", file: "tasks_loop.go",
