@@ -326,6 +326,43 @@ func TestSlowRunIsReported(t *testing.T) {
 	})
 }
 
+// TestLongRunIsReported: a run that hangs for hours is reported on time, though nothing else is due
+// of its task meanwhile: only the record of another one is looked at.
+func TestLongRunIsReported(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		var takes atomic.Int64
+		takes.Store(int64(20 * time.Minute))
+		release := make(chan struct{})
+		a := g.leader("a",
+			Task{Name: "other", Schedule: Every(200 * time.Hour), Run: g.run(0)},
+			Task{Name: "slow", Schedule: OnDemand(), Run: func(ctx context.Context, run TaskRun) error { return g.run(time.Duration(takes.Load()))(ctx, run) }},
+			Task{Name: "deaf", Schedule: OnDemand(), Timeout: 3 * time.Hour, Run: func(context.Context, TaskRun) error { <-release; return nil }},
+		)
+		trigger := func(name string) {
+			_, err := a.Trigger(context.Background(), name)
+			require.NoError(g, err)
+			g.pass(time.Second)
+		}
+		trigger("slow")
+		g.pass(time.Hour)
+		takes.Store(int64(100 * time.Hour))
+		trigger("slow")
+		trigger("deaf")
+		g.pass(50 * time.Hour)
+		reported := make(map[string]time.Duration)
+		for _, e := range g.told(EventTaskSlow) {
+			require.NotContains(g, reported, e.Task)
+			reported[e.Task] = e.Took
+		}
+		require.Equal(g, map[string]time.Duration{"slow": 200 * time.Minute, "deaf": time.Hour}, reported)
+		overran := g.told(EventWorkOverrun)
+		require.Len(g, overran, 1)
+		require.ErrorContains(g, overran[0].Err, "runs on "+a.patience.String()+" after the end of its context")
+		close(release)
+		a.end()
+	})
+}
+
 // TestLostRecord: a record that is gone goes on where the leader knows it was.
 func TestLostRecord(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {

@@ -21,8 +21,9 @@ const (
 	// SlotStep is the least step of Redis's clock that may leave a slot where it would be waited
 	// for too long.
 	SlotStep = time.Minute
-	// Forever is the Wait of a Step that has nothing to wait for but facts.
-	Forever = time.Hour
+	// Forever is the Wait of a Step that has nothing to wait for but facts. It is longer than
+	// anything that is waited for, and can be added to a time.
+	Forever = 100 * 365 * 24 * time.Hour
 
 	// LongestRetry is the longest pause that an attempt may ask for.
 	LongestRetry = 30 * 24 * time.Hour

@@ -110,6 +110,8 @@ var runs = []bug{
 		old: "if m.run != nil && m.run.passed > 0 {", new: "if false {"},
 	{name: "slow run not reported", test: "TestSlowRunIsReported", breaks: "a task without a timeout hangs, and nobody hears of it", file: "tasks_run.go",
 		old: "\t\tl.s.bus.publish(Event{\n\t\t\tType: EventTaskSlow", new: "\t\t_ = (Event{\n\t\t\tType: EventTaskSlow"},
+	{name: "what is due in more than an hour forgotten", test: "TestLongRunIsReported", breaks: "a task that is triggered hangs for days, or ignores its timeout, and nobody hears of it", file: "internal/schedule/machine.go",
+		old: "Forever = 100 * 365 * 24 * time.Hour", new: "Forever = time.Hour"},
 	{name: "run without a next slot slow at once", test: "TestSlowRunIsReported", breaks: "after each deploy the first run of a task that is triggered counts as one that hangs", file: "internal/schedule/machine_run.go",
 		old: "if m.record.Next != 0 {\n\t\ttoNext", new: "if true {\n\t\ttoNext"},
 	{name: "namespaces that share keys", test: "TestNamespaceWithinAnother", breaks: "a task of one service elects the leader of another one", file: "options_check.go",
