@@ -179,6 +179,8 @@ func (m *Machine) decide(s *Step) {
 	case m.run != nil && m.record.Due != "" && !m.record.Follows(m.policy.Spec) && !(m.owes(redis) && m.waitsForRun()):
 		m.plan(s, redis) // what it runs was owed under another schedule
 	case m.run != nil && m.waitsForRun():
+	case m.wasPaused(redis):
+		m.passPause(s)
 	case m.run != nil && starts > 0:
 		m.at(s, m.record.Next, delay)
 	case m.run != nil && m.run.quiet > t.now:
@@ -186,8 +188,6 @@ func (m *Machine) decide(s *Step) {
 	case m.run != nil:
 		m.due(s, redis)
 	case held && (m.rerunOf != "" || m.checked && m.record.Follows(m.policy.Spec) || m.owes(redis)): // what is due is missed
-	case m.rerunOf != "" && m.wasPaused(redis):
-		m.passPause(s)
 	case m.rerunOf != "":
 		wait := t.Clock.Until(m.record.RetryAt, t.now)
 		if wait <= 0 || wait > m.longestPause() {

@@ -85,10 +85,6 @@ func (m *Machine) plan(s *Step, redis int64) {
 
 // due decides about the slots that are due, and carries it out.
 func (m *Machine) due(s *Step, redis int64) {
-	if m.wasPaused(redis) {
-		m.passPause(s)
-		return
-	}
 	at := slotState{first: m.record.Next, now: redis, running: m.run != nil, began: m.began, lastEnded: m.lastEnded, backlog: m.backlog}
 	var d slotPlan
 	m.consult(s, func(p *Policy) { d = p.decide(at) }, func() { m.settle(d, redis) })
@@ -96,10 +92,6 @@ func (m *Machine) due(s *Step, redis int64) {
 
 // owed decides about a slot that is due under the schedule that the record still has.
 func (m *Machine) owed(s *Step, redis int64) {
-	if m.wasPaused(redis) {
-		m.passPause(s)
-		return
-	}
 	from := m.record
 	var d slotPlan
 	m.consult(s, func(p *Policy) { d = p.owed(from, redis) }, func() { m.settle(d, redis) })
