@@ -114,6 +114,7 @@ func TestReferences(t *testing.T) {
 			names["Secret "+o.Name] = true
 		case *policyv1.PodDisruptionBudget:
 			require.Equal(t, labels["app.kubernetes.io/name"], o.Spec.Selector.MatchLabels["app.kubernetes.io/name"])
+			require.Equal(t, policyv1.AlwaysAllow, *o.Spec.UnhealthyPodEvictionPolicy)
 		}
 	}
 	for _, pod := range pods(t) {
