@@ -337,6 +337,10 @@ func (s *scriptedStore) Leader(ctx context.Context) (store.LeaseReply, error) {
 	return s.call(ctx, "leader", lease.Request{})
 }
 
+func (s *scriptedStore) ForgetTerms(context.Context, int64) (store.LeaseReply, error) {
+	return store.LeaseReply{}, nil
+}
+
 func (s *scriptedStore) Terms(context.Context, int) ([]store.TermEntry, error) { return nil, nil }
 
 var errNetwork = fmt.Errorf("%w: connection reset by peer", ErrUnreachable)

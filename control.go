@@ -64,11 +64,14 @@ type Control struct {
 	address  string                                      // of Redis
 	server   func(context.Context) (store.Server, error) // nil: there is none
 	note     func(id string)
+	leaseKey func(role string) string
 
 	// inside reports whether a command comes from work of this process, and is for this process:
 	// then obey executes it, since it would wait for that work. nil: there is no such process.
 	inside func(ctx context.Context, command store.Command) bool
 	obey   func(ctx context.Context, command store.Command) error
+	// takesPart reports whether that process is a candidate of a role.
+	takesPart func(role string) bool
 }
 
 // The kinds of commands.
@@ -114,18 +117,21 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 		return nil, err
 	}
 	bus := newEventBus(whole.InstanceID)
+	of := func(role string) store.Role {
+		election, known := roles[role]
+		if !known {
+			election = whole.Election
+			election.Role = role
+		}
+		return election.role(whole.Namespace, whole.InstanceID)
+	}
 	control := &Control{
-		store: backing,
-		leases: func(role string) store.Lease {
-			election, known := roles[role]
-			if !known {
-				election = whole.Election
-				election.Role = role
-			}
-			return backing.ForRole(election.role(whole.Namespace, whole.InstanceID))
-		},
-		tasks: newTaskScheduler(whole.taskConfig(backing, bus)),
-		by:    opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions}, address: backing.Address(), server: backing.Server,
+		store:     backing,
+		leases:    func(role string) store.Lease { return backing.ForRole(of(role)) },
+		leaseKey:  func(role string) string { return of(role).Key },
+		takesPart: func(string) bool { return false },
+		tasks:     newTaskScheduler(whole.taskConfig(backing, bus)),
+		by:        opts.By, timeout: opts.Timeout, asked: &callGate{most: maxQuestions}, address: backing.Address(), server: backing.Server,
 	}
 	control.tasks.readOnly = true
 	control.registry = newRegistry(backing, bus, whole, elections{ // it leads nothing, and follows nobody
@@ -504,7 +510,7 @@ type CommandRecord struct {
 	Kind       string    `json:"kind"` // resign, transfer, drain, undrain, remove, pause, resume, trigger, cancel or forget
 	Role       string    `json:"role,omitempty"`
 	InstanceID string    `json:"instance_id,omitempty"` // that was asked
-	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task
+	Argument   string    `json:"argument,omitempty"`    // the heir of a transfer ("": the best candidate), or the task; "" of a role that is forgotten
 	By         string    `json:"by"`                    // who asked
 	Asked      time.Time `json:"asked,omitzero"`        // by Redis's clock
 	Ended      time.Time `json:"ended,omitzero"`        // likewise; zero: it waits, is executed, or its process died

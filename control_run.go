@@ -352,6 +352,11 @@ func (c *Coordinator) Control() *Control {
 			return c.backend.foreign(ElectionOptions{Role: role, LeaseTTL: c.opts.Election.LeaseTTL}.role(c.opts.Namespace, c.opts.InstanceID))
 		},
 		inside: c.inside, obey: func(ctx context.Context, command store.Command) error { return c.obey(command)(ctx) }, role: c.opts.Election.Role,
+		leaseKey: func(role string) string { return ElectionOptions{Role: role}.leaseKey(c.opts.Namespace) },
+		takesPart: func(role string) bool {
+			_, there := c.Role(role)
+			return there
+		},
 		registry: c.registry, tasks: c.tasks, by: c.opts.InstanceID, timeout: defaultCommandTimeout, asked: &c.asked,
 		address: c.backend.address, server: c.backend.server,
 	}

@@ -62,8 +62,9 @@ var (
 	// a run, and its error matches it.
 	ErrCanceled = errors.New(store.CanceledText)
 	// ErrRegistered: the leader, or this process, has registered the task, so Forget does not
-	// remove its record.
-	ErrRegistered = errors.New("tenure: task is registered")
+	// remove its record; or somebody leads a role, or did a moment ago, or this process takes part
+	// in its election, so ForgetRole does not remove it.
+	ErrRegistered = errors.New("tenure: still registered")
 	// ErrNotFound: there is no such instance or task.
 	ErrNotFound = store.ErrNotFound
 	// ErrTruncated: a listing stopped at its cap; what was read is returned beside the error.

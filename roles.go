@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -173,4 +174,57 @@ func (c *Control) roleNames(ctx context.Context) ([]string, error) {
 		heard.Note(task.Role)
 	}
 	return heard.Sorted(), nil
+}
+
+// ForgetRole removes what Redis keeps of a role that a deploy has taken out: the history of its
+// terms, and the records of its tasks with their histories. Until then it counts as one that nobody
+// leads. Its tokens go on: if the role comes back, its next term has a greater one, and its tasks
+// begin anew.
+//
+// Nobody may have led the role for a minute, Redis may not be keeping it back (RoleStatus.Waiting),
+// and the process of this Control may not take part in its election: else ForgetRole removes
+// nothing and returns ErrRegistered. A process that takes part and may not lead now is not asked.
+// ErrNotFound: there is nothing to be removed. After any other error call it again. ErrTruncated:
+// there are more than 100,000 tasks, and those that were not looked at are left.
+func (c *Control) ForgetRole(ctx context.Context, role string) error {
+	leases, role, err := c.leaseOf(role)
+	if err != nil {
+		return err
+	}
+	return c.noted(ctx, store.Command{Kind: commandForget, Role: role}, func() error { return c.forgetRole(ctx, leases, role) })
+}
+
+func (c *Control) forgetRole(ctx context.Context, leases store.Lease, role string) error {
+	called := "the default role"
+	if role != "" {
+		called = fmt.Sprintf("role %q", role)
+	}
+	if c.takesPart(role) {
+		return fmt.Errorf("%w: %s, by this process", ErrRegistered, called)
+	}
+	s, err := c.Role(ctx, role)
+	switch {
+	case err != nil:
+		return err
+	case s.Led:
+		return fmt.Errorf("%w: %s, which instance %.128q leads", ErrRegistered, called, s.Leader.InstanceID)
+	case s.Waiting != "":
+		return fmt.Errorf("%w: %s, for which Redis waits: %s", ErrRegistered, called, s.Waiting)
+	case !s.Last.Ended.IsZero() && s.For < knownWithin:
+		return fmt.Errorf("%w: %s, which was led less than %v ago", ErrRegistered, called, knownWithin)
+	}
+	tasks, err := c.tasks.forgetRole(ctx, c.leaseKey(role))
+	switch {
+	case err != nil:
+		return err
+	case s.Last.Token == 0 && tasks == 0:
+		return fmt.Errorf("%w: %s", ErrNotFound, called)
+	case s.Last.Token == 0:
+		return nil
+	}
+	reply, err := ask(ctx, c.asked, func(ctx context.Context) (store.LeaseReply, error) { return leases.ForgetTerms(ctx, s.Last.Token) })
+	if err == nil && reply.Verdict != lease.Done {
+		err = fmt.Errorf("%w: %s, which somebody leads by now", ErrRegistered, called)
+	}
+	return err
 }

@@ -125,6 +125,11 @@ type toldLease struct {
 	at       string // with this name
 	entries  int    // that were asked for
 	vacantAt int64  // Redis's clock
+	forget   func(token int64) lease.Verdict
+}
+
+func (l *toldLease) ForgetTerms(_ context.Context, token int64) (store.LeaseReply, error) {
+	return store.LeaseReply{Answer: lease.Answer{Verdict: l.forget(token)}}, nil
 }
 
 func (l *toldLease) failure(at string) error {
@@ -361,4 +366,101 @@ func TestRolesOfAll(t *testing.T) {
 	require.Equal(t, []string{"of-task-0000"}, look(&namedRoles{next: "0"}, 1))
 	require.Equal(t, []string{"of-task-0000"}, look(&namedRoles{next: "0"}, maxTasks+1), "there are more tasks than are listed")
 	require.Equal(t, []string{"early", "led", "past"}, look(&namedRoles{next: "7", leading: []string{"led"}, log: log}, 0), "there are more instances than are listed")
+}
+
+// TestForgetRole: a role that a deploy has taken out is listed until somebody forgets it, with its
+// tasks; not one that is led, or was a moment ago. The tokens of one that comes back go on.
+func TestForgetRole(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		ctx := context.Background()
+		export := func(m *instance) *Elector {
+			e, err := m.AddRole("export", ElectionOptions{})
+			require.NoError(c, err)
+			task := m.counts("rows", Every(10*time.Minute))
+			task.Role = "export"
+			require.NoError(c, m.Tasks().Register(task))
+			require.NoError(c, m.Tasks().Register(m.counts("kept", Every(10*time.Minute))))
+			return e
+		}
+		a := c.member("a")
+		before := export(a)
+		a.start()
+		c.pass(21 * time.Minute)
+		old, leads := before.Term()
+		require.True(c, leads)
+		control := c.control("ops")
+		listed := func() (roles, tasks []string) {
+			all, err := control.Roles(ctx)
+			require.NoError(c, err)
+			for _, r := range all {
+				roles = append(roles, r.Role)
+			}
+			list, err := control.Tasks().List(ctx)
+			require.NoError(c, err)
+			for _, t := range list {
+				tasks = append(tasks, t.Name)
+			}
+			return roles, tasks
+		}
+		stays := func(of *Control, text string) {
+			err := of.ForgetRole(ctx, "export")
+			require.ErrorIs(c, err, ErrRegistered)
+			require.ErrorContains(c, err, text)
+			roles, tasks := listed()
+			require.Equal(c, []string{"", "export"}, roles)
+			require.Equal(c, []string{"kept", "rows"}, tasks)
+		}
+		stays(control, `role "export", which instance "a" leads`)
+		stays(a.Control(), "by this process")
+		require.ErrorIs(c, control.ForgetRole(ctx, ""), ErrRegistered)
+		require.ErrorIs(c, control.ForgetRole(ctx, "none"), ErrNotFound)
+		require.ErrorIs(c, control.ForgetRole(ctx, "term"), ErrMisconfigured)
+		_, err := a.stop()
+		require.NoError(c, err)
+		b := c.member("b")
+		require.NoError(c, b.Tasks().Register(b.counts("kept", Every(10*time.Minute))))
+		b.start()
+		c.pass(50 * time.Second)
+		stays(control, "less than 1m0s ago")
+		c.pass(20 * time.Second)
+
+		require.ErrorIs(c, control.Forget(ctx, "rows"), ErrNoLeader, "nobody would know")
+		require.NoError(c, control.ForgetRole(ctx, "export"))
+		roles, tasks := listed()
+		require.Equal(c, []string{""}, roles)
+		require.Equal(c, []string{"kept"}, tasks)
+		require.ErrorIs(c, b.Control().ForgetRole(ctx, "export"), ErrNotFound)
+		commands, err := control.Commands(ctx, 1)
+		require.NoError(c, err)
+		require.Equal(c, CommandRecord{
+			ID: commands[0].ID, Kind: "forget", Role: "export", By: "b", Asked: commands[0].Asked, Ended: commands[0].Ended, State: "failed", Error: commands[0].Error, Code: "not_found",
+		}, commands[0])
+
+		d := c.member("d")
+		after := export(d)
+		d.start()
+		c.pass(time.Minute)
+		term, leads := after.Term()
+		require.True(c, leads)
+		require.Greater(c, term.Token, old.Token)
+		terms, err := control.Terms(ctx, "export", 10)
+		require.NoError(c, err)
+		require.Len(c, terms, 1)
+	})
+}
+
+// TestForgetRoleThatComesBack: somebody leads it again while it is being forgotten.
+func TestForgetRoleThatComesBack(t *testing.T) {
+	for verdict, is := range map[lease.Verdict]error{lease.Done: nil, lease.Held: ErrRegistered, lease.Stale: ErrRegistered} {
+		var asked int64
+		control := onLease(t, func(string) *toldLease {
+			return &toldLease{terms: []store.TermEntry{{Event: store.TermBegan, Token: 7, Holder: "i0", At: 1}}, forget: func(token int64) lease.Verdict {
+				asked = token
+				return verdict
+			}}
+		})
+		control.tasks.store = &namedTasks{Tasks: control.tasks.store}
+		require.ErrorIs(t, control.ForgetRole(t.Context(), "export"), is)
+		require.EqualValues(t, 7, asked)
+	}
 }

@@ -664,6 +664,17 @@ local tenured = tenured_by(term, holder)
 return answer('held', now, tenured and term.token or 0, term.ttl, call('PTTL', KEYS[1]), natural(read_since(KEYS[2])), term.origin,
   tenured and 'lease' or 'foreign', holder)
 
+--@ forget_role
+-- Removes the history of the terms of a role that nobody leads. The term hash stays: if the role comes back, its tokens go on.
+-- KEYS: 4 history of terms. ARGV: 1 token of its last term, as it was read.
+-- Verdicts: done | held | stale (there was another term since).
+local now = time()
+local holder, term = call('GET', KEYS[1]), read_term(KEYS[3], now)
+if holder then return answer('held', now, tenured_by(term, holder) and term.token or 0, 0, 0, 0, nil, nil, holder) end
+if term.token > tonumber(ARGV[1]) then return answer('stale', now, term.token) end -- rule same-term
+call('DEL', KEYS[4])
+return answer('done', now, term.token)
+
 -- The task scripts all take KEYS: 1 record of the task, but for what they name beside it. They reply with a list: verdict, Redis's
 -- time (ms), then the fields of the record as it now stands, in the order of task_fields.
 
@@ -1087,7 +1098,7 @@ return task_answer('ok', now, task)
 --@ forget_task
 -- Removes the record of a task that the leader of its role does not know, with its history. A leader has opened what it knows within
 -- a minute. KEYS: 2 history, 3 index, 4 index of triggers, 5 lease, 6 its since key, 7 its term hash.
--- ARGV: 1 name of the task, 2 ms for which the leader must have led.
+-- ARGV: 1 name of the task, 2 ms for which the leader must have led, -1: nobody may lead, since the role is removed too.
 -- Verdicts: ok | absent | known (the leader has opened it, or that of another role) | unled (nobody has led for so long).
 local now = time()
 local task = read_task(KEYS[1], now)
@@ -1097,9 +1108,14 @@ if call('EXISTS', KEYS[1]) == 0 then
   return task_answer('absent', now, task)
 end
 if task.lease ~= '' and task.lease ~= KEYS[5] then return task_answer('known', now, task) end -- rule moved-orphan: another leader has it since it was read
-local since = natural(read_since(KEYS[6]) or '')
-if call('EXISTS', KEYS[5]) == 0 or since == 0 or since * 1000 > now - ARGV[2] then return task_answer('unled', now, task) end
-if natural(call('HGET', KEYS[7], 'token') or '') <= task.fence then return task_answer('known', now, task) end -- rule orphan
+local led = call('EXISTS', KEYS[5]) == 1
+if ARGV[2] == '-1' then
+  if led then return task_answer('known', now, task) end -- rule removed-role
+else
+  local since = natural(read_since(KEYS[6]) or '')
+  if not led or since == 0 or since * 1000 > now - ARGV[2] then return task_answer('unled', now, task) end
+  if natural(call('HGET', KEYS[7], 'token') or '') <= task.fence then return task_answer('known', now, task) end -- rule orphan
+end
 call('DEL', KEYS[1], KEYS[2])
 call('SREM', KEYS[3], ARGV[1])
 call('ZREM', KEYS[4], ARGV[1])

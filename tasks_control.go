@@ -223,6 +223,41 @@ func (s *TaskScheduler) Forget(ctx context.Context, name string) error {
 	return nil
 }
 
+// forgetRole removes the records of the tasks of a role that is removed, by the key of its lease,
+// and counts them.
+func (s *TaskScheduler) forgetRole(ctx context.Context, lease string) (count int, err error) {
+	names, more, err := s.names(ctx, maxNamed)
+	if err != nil {
+		return 0, err
+	}
+	records, err := ask(ctx, &s.asked, func(ctx context.Context) ([]store.TaskRecord, error) {
+		_, records, _, err := s.store.Records(ctx, names)
+		return records, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i, name := range names {
+		if records[i].Lease != lease {
+			continue
+		}
+		reply, err := ask(ctx, &s.asked, func(ctx context.Context) (store.TaskReply, error) {
+			return s.store.Forget(ctx, name, store.TaskForget{Lease: lease, Gone: true})
+		})
+		switch {
+		case err != nil:
+			return count, err
+		case reply.Verdict == store.TaskKnown:
+			return count, fmt.Errorf("%w: task %q, whose role somebody leads by now", ErrRegistered, name)
+		}
+		count++
+	}
+	if more {
+		return count, fmt.Errorf("%w: more than %d tasks", ErrTruncated, maxNamed)
+	}
+	return count, nil
+}
+
 // Unregister takes a task out of this process: no run of it starts here any more. A run that is on
 // goes on to its end, and Unregister waits for it; Cancel ends it sooner. A run that waits for its
 // next attempt is recorded as interrupted, so that a leader that has registered the task goes on

@@ -90,7 +90,12 @@ var actions = []action{
 		return err
 	}},
 	{ActionCancel, []string{"task*"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error { return c.Cancel(ctx, of(p.Task)) }},
-	{ActionForget, []string{"task*"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error { return c.Forget(ctx, of(p.Task)) }},
+	{ActionForget, []string{"task", "role"}, false, func(ctx context.Context, c *tenure.Control, p parameters) error {
+		if p.Role != nil {
+			return c.ForgetRole(ctx, *p.Role)
+		}
+		return c.Forget(ctx, of(p.Task))
+	}},
 }
 
 // refused is an error of the body.
@@ -140,6 +145,9 @@ func (a action) has(name string) bool {
 
 // check refuses what the library would refuse.
 func (a action) check(p parameters) error {
+	if a.action == ActionForget && (of(p.Task) == "") == (p.Role == nil) {
+		return refused("task or role: one of them must be given")
+	}
 	for _, field := range []struct {
 		name  string
 		value *string

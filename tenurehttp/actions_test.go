@@ -108,6 +108,9 @@ func TestActions(t *testing.T) {
 		s.pass(2 * time.Minute) // so that the leader has opened all records
 		p := w.refused(http.StatusConflict, "registered", http.MethodPost, "/api/cluster/forget", `{"task":"tidy"}`)
 		ended(p["command"].(string), `kind "forget", by "ann", state "failed"`)
+		p = w.refused(http.StatusConflict, "registered", http.MethodPost, "/api/cluster/forget", `{"role":""}`)
+		ended(p["command"].(string), `kind "forget", by "ann", state "failed"`)
+		w.refused(http.StatusNotFound, "not_found", http.MethodPost, "/api/cluster/forget", `{"role":"none"}`)
 		w.refused(http.StatusNotFound, "not_found", http.MethodPost, "/api/cluster/drain", `{"instance_id":"nobody"}`)
 		w.refused(http.StatusNotFound, "not_found", http.MethodPost, "/api/cluster/pause", `{"task":"none"}`)
 		w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/commands/NONE", "")
@@ -413,6 +416,9 @@ func TestHostileBodies(t *testing.T) {
 			`{"task":"t","args":"x"}`:                                   "trigger",
 			`{"task":"t","args":["` + strings.Repeat("x", 1024) + `"]}`: "trigger",
 			`{"task":"` + strings.Repeat("x", 129) + `"}`:               "forget",
+			`{"task":"","role":null}`:                                   "forget",
+			`{"task":"t","role":""}`:                                    "forget",
+			`{"role":"term"}`:                                           "forget",
 			`{"role":` + strings.Repeat("[", 8000):                      "resign",
 		} {
 			w.refused(http.StatusBadRequest, "body", http.MethodPost, "/api/cluster/"+action, body)

@@ -311,6 +311,20 @@ func (l *leaseStore) Terms(_ context.Context, limit int) ([]store.TermEntry, err
 	return newest[:min(limit, len(newest))], nil
 }
 
+// ForgetTerms removes those of this coordinator.
+func (l *leaseStore) ForgetTerms(_ context.Context, token int64) (store.LeaseReply, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.nonce != "", l.control.elsewhere(l).holder != "":
+		return l.answer(lease.Held), nil
+	case l.token > token:
+		return l.answer(lease.Stale), nil
+	}
+	l.terms = nil
+	return l.answer(lease.Done), nil
+}
+
 func (l *leaseStore) Leader(context.Context) (store.LeaseReply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -106,6 +106,10 @@ func (l linkedLease) Terms(ctx context.Context, limit int) ([]store.TermEntry, e
 	return through(l.Link, func() ([]store.TermEntry, error) { return l.to.Terms(ctx, limit) })
 }
 
+func (l linkedLease) ForgetTerms(ctx context.Context, token int64) (store.LeaseReply, error) {
+	return through(l.Link, func() (store.LeaseReply, error) { return l.to.ForgetTerms(ctx, token) })
+}
+
 // Tasks returns the records of tasks behind the link.
 func (l *Link) Tasks(to store.Tasks) store.Tasks { return linkedTasks{l, to} }
 

@@ -299,6 +299,9 @@ func (s *Tasks) Forget(_ context.Context, name string, f store.TaskForget) (stor
 			switch leads := s.terms.of(f.Lease); {
 			case r.Lease != "" && r.Lease != f.Lease:
 				return store.TaskKnown // of another role since it was read
+			case f.Gone && leads.holder != "":
+				return store.TaskKnown
+			case f.Gone:
 			case leads.holder == "", leads.since*1000 > now-f.Led.Milliseconds():
 				return store.TaskUnled
 			case leads.token <= r.Token:

@@ -29,6 +29,35 @@ func TestForgetOfATaskThatHasMoved(t *testing.T) {
 	require.Equal(t, store.TaskOK, forget("a"))
 }
 
+// TestForgetOfARoleThatIsGone: its tasks and its terms go if nobody leads it.
+func TestForgetOfARoleThatIsGone(t *testing.T) {
+	ctx := t.Context()
+	m := NewSharedMemory(func() lease.Reading { return lease.Reading{Wall: time.Hour} })
+	leases := NewLeases(true, m, new(Link))
+	role := leases.Lease(store.Role{Name: "export", Key: "k", Holder: "a"})
+	won, err := role.Acquire(ctx, lease.Request{Kind: lease.Acquire, Nonce: "n"})
+	require.NoError(t, err)
+	_, err = m.Tasks.Open(ctx, "t", store.TaskOpen{Token: won.Token, Lease: "k"})
+	require.NoError(t, err)
+	forget := func(token int64) (task string, terms lease.Verdict, left int) {
+		reply, err := m.Tasks.Forget(ctx, "t", store.TaskForget{Lease: "k", Gone: true})
+		require.NoError(t, err)
+		gone, err := role.ForgetTerms(ctx, token)
+		require.NoError(t, err)
+		kept, err := role.Terms(ctx, 10)
+		require.NoError(t, err)
+		return reply.Verdict, gone.Verdict, len(kept)
+	}
+	task, terms, left := forget(won.Token)
+	require.Equal(t, []any{store.TaskKnown, lease.Held, 1}, []any{task, terms, left})
+	_, err = role.Release(ctx, lease.Request{Kind: lease.Release, Nonce: "n"})
+	require.NoError(t, err)
+	task, terms, left = forget(won.Token - 1)
+	require.Equal(t, []any{store.TaskOK, lease.Stale, 2}, []any{task, terms, left})
+	task, terms, left = forget(won.Token)
+	require.Equal(t, []any{store.TaskAbsent, lease.Done, 0}, []any{task, terms, left})
+}
+
 // TestHistoryThatHasExpired does not come back with the next run.
 func TestHistoryThatHasExpired(t *testing.T) {
 	now := time.Hour

@@ -220,6 +220,11 @@ func (s *Lease) Leader(ctx context.Context) (store.LeaseReply, error) {
 	return s.ask(ctx, s.elects, sc, s.args(sc, 0))
 }
 
+func (s *Lease) ForgetTerms(ctx context.Context, token int64) (store.LeaseReply, error) {
+	sc := s.scripts.forgetRole
+	return s.ask(ctx, s.elects, sc, append(append(sc.args("4", 5), s.keys[:4]...), token))
+}
+
 func (s *Lease) Terms(ctx context.Context, limit int) ([]store.TermEntry, error) {
 	cmd := redis.NewXMessageSliceCmd(ctx, "xrevrange", s.keys[3], "+", "-", "count", limit)
 	if err := s.read(ctx, store.LeaseTerms(s.key), cmd); err != nil {

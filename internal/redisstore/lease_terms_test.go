@@ -112,3 +112,53 @@ func TestHistoryOfTermsIsCapped(t *testing.T) {
 		require.LessOrEqual(t, w.rdb.XLen(ctx, termsKey).Val(), int64(store.MaxTermEntries+100), "blocks of a hundred")
 	})
 }
+
+// TestForgetTerms: the history goes, the token stays; not while somebody leads, nor if another term
+// has begun since the last one was read.
+func TestForgetTerms(t *testing.T) {
+	onClusters(t, "tenure", func(t *testing.T, c *cluster) {
+		ctx := t.Context()
+		a := c.store.ForRole(store.Role{Name: "export", Key: c.store.keys.Lease("export"), Holder: "a", TTL: 30 * time.Second, RestartGuard: -1, EmptyWait: time.Millisecond})
+		token := int64(0)
+		lead := func(nonce string) {
+			require.Eventually(t, func() bool {
+				reply, err := a.Acquire(ctx, lease.Request{Kind: lease.Acquire, Nonce: nonce, NotAfter: 1 << 50})
+				require.NoError(t, err)
+				token = reply.Token
+				return reply.Verdict == lease.Won
+			}, 20*time.Second, 5*time.Millisecond)
+		}
+		release := func(nonce string) {
+			_, err := a.Release(ctx, lease.Request{Kind: lease.Release, Nonce: nonce, Token: token, Why: "resigned"})
+			require.NoError(t, err)
+		}
+		forget := func(token int64) (verdict lease.Verdict, left int) {
+			reply, err := a.ForgetTerms(ctx, token)
+			require.NoError(t, err)
+			terms, err := a.Terms(ctx, 10)
+			require.NoError(t, err)
+			return reply.Verdict, len(terms)
+		}
+		lead("n1")
+		first := token
+		verdict, left := forget(first)
+		require.Equal(t, lease.Held, verdict)
+		require.Equal(t, 1, left)
+		release("n1")
+		lead("n2")
+		release("n2")
+		verdict, left = forget(first)
+		require.Equal(t, lease.Stale, verdict)
+		require.Equal(t, 4, left)
+		for range 2 { // the client may send it again
+			verdict, left = forget(token)
+			require.Equal(t, lease.Done, verdict)
+			require.Zero(t, left)
+		}
+		kept, err := c.rdb.HGet(ctx, store.LeaseTerm(c.store.keys.Lease("export")), "token").Int64()
+		require.NoError(t, err)
+		require.Equal(t, token, kept)
+		lead("n3")
+		require.Greater(t, token, kept)
+	})
+}

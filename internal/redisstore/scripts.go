@@ -36,6 +36,8 @@ type Scripts struct {
 	release  *script
 	leader   *script
 
+	forgetRole *script
+
 	openTask    *script
 	planTask    *script
 	claimTask   *script
@@ -84,7 +86,8 @@ func Load(source string) (*Scripts, error) {
 	var loaded Scripts
 	fields := map[string]**script{
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "renew_all": &loaded.renewAll, "release": &loaded.release, "leader": &loaded.leader,
-		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
+		"forget_role": &loaded.forgetRole,
+		"open_task":   &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
 		"cancel_task":  &loaded.cancelTask,
 		"forget_task":  &loaded.forgetTask,
@@ -144,7 +147,7 @@ func (s *Scripts) Digests() map[string]string {
 
 func (s *Scripts) all() []*script {
 	return []*script{
-		s.acquire, s.renew, s.renewAll, s.release, s.leader, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
+		s.acquire, s.renew, s.renewAll, s.release, s.leader, s.forgetRole, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
 		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.count, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	}

@@ -200,8 +200,12 @@ func (s *Store) Forget(ctx context.Context, name string, f store.TaskForget) (st
 		return store.TaskReply{}, fmt.Errorf("%w: the record of task %q names the lease %.100q, which this client may not ask for: remove %s and %s by hand",
 			store.ErrMisconfigured, name, f.Lease, s.keys.Task(name), s.keys.Runs(name))
 	}
+	led := f.Led.Milliseconds()
+	if f.Gone {
+		led = -1
+	}
 	return s.askTask(ctx, taskCall(s.scripts.forgetTask, "7", s.keys.Task(name), s.keys.Runs(name), s.keys.Tasks(), s.keys.Triggers(),
-		f.Lease, store.LeaseSince(f.Lease), store.LeaseTerm(f.Lease), name, f.Led.Milliseconds()))
+		f.Lease, store.LeaseSince(f.Lease), store.LeaseTerm(f.Lease), name, led))
 }
 
 // heardBy is the channel that the leader of a lease listens on; "": the key is none that a script

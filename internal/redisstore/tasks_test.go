@@ -754,6 +754,27 @@ func TestForgetTask(t *testing.T) {
 	})
 }
 
+// TestForgetTaskOfARoleThatIsGone: it needs no leader that would know, and there must be none.
+func TestForgetTaskOfARoleThatIsGone(t *testing.T) {
+	onClusters(t, "tasks", func(t *testing.T, c *cluster) {
+		ctx, db := t.Context(), c.store
+		gone, other := db.keys.Lease("gone"), db.keys.Lease("other")
+		forget := func(lease string) string {
+			reply, err := db.Forget(ctx, "t", store.TaskForget{Lease: lease, Gone: true})
+			require.NoError(t, err)
+			return reply.Verdict
+		}
+		_, err := db.Open(ctx, "t", store.TaskOpen{Token: 5, Lease: gone})
+		require.NoError(t, err)
+		require.NoError(t, c.rdb.Set(ctx, gone, "b", 0).Err())
+		require.Equal(t, store.TaskKnown, forget(gone), "somebody leads")
+		require.Equal(t, store.TaskKnown, forget(other), "it has moved since it was read")
+		require.NoError(t, c.rdb.Del(ctx, gone).Err())
+		require.Equal(t, store.TaskOK, forget(gone))
+		require.Equal(t, store.TaskAbsent, forget(gone))
+	})
+}
+
 // TestNamesAcrossARestart: tasks that are there all the time are listed, though the server that
 // comes back orders them in another way.
 func TestNamesAcrossARestart(t *testing.T) {

@@ -213,6 +213,7 @@ type TaskCancel struct {
 type TaskForget struct {
 	Lease string        // key of the lease whose leader would know it
 	Led   time.Duration // for which that leader must have led
+	Gone  bool          // nobody may lead: the role is removed too
 }
 
 // CanceledText is what the record says of a run that was canceled while nobody ran it.

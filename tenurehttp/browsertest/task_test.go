@@ -141,6 +141,18 @@ func TestVacancySeenFromADashboard(t *testing.T) {
 	require.Regexp(t, `^Redis has restarted, failed over or lost data: a leader may hold a lease that it forgot. Election possible in (3\d|40) s.$`, band(1))
 	require.Contains(t, band(2), "no candidate asks for it")
 	require.Contains(t, band(2), "The process of this page takes no part")
+
+	s.change(func() { s.actions = all })
+	eval[bool](p, "location.hash = '#term:1795295029433@import'; true")
+	p.click("#drawer [data-action=forget]")
+	p.says("#ask", "Forget import?For a role that no program has any more: removes the history of its terms, and its tasks with their histories.")
+	p.click("#ask [type=submit]")
+	p.says("#ask .outcome", "Done.")
+	require.Equal(t, []string{`forget {"role":"import"}`}, s.commands())
+	p.click("#ask .plain")
+	eval[bool](p, "location.hash = '#term:1795295029211'; true")
+	p.says("#drawer .buttons", "Resign")
+	require.False(t, eval[bool](p, "Boolean(document.querySelector('#drawer [data-action=forget]'))"), "it is led")
 	p.clean()
 }
 

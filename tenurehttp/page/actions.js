@@ -54,7 +54,10 @@ const kinds = {
     gone: anotherRun,
   },
   forget: {
-    label: "Forget", title: (c) => `Forget ${c.task.name}?`, effect: () => "Removes the record and the history of a task that nobody registers any more.", body: (c) => ({ task: c.task.name }),
+    label: "Forget", title: (c) => `Forget ${c.task ? c.task.name : roleName(c.role)}?`,
+    effect: (c) => c.task ? "Removes the record and the history of a task that nobody registers any more."
+      : "For a role that no program has any more: removes the history of its terms, and its tasks with their histories.",
+    body: (c) => c.task ? { task: c.task.name } : { role: c.role },
   },
 };
 

@@ -226,16 +226,18 @@ function termParts() {
   const role = state.snapshot.roles.find((r) => r.role === term.role);
   const at = lane.terms.indexOf(term);
   const neighbours = [lane.terms[at - 1], lane.terms[at + 1]];
+  const ended = !term.current && !role?.leader && at === lane.terms.length - 1; // nobody leads the role since
   const promises = term.current && role?.guarantees?.lease_ttl_seconds > 0 ? role.guarantees : null; // who stands alone has no lease
   const { to: _, ...stable } = term;
   return {
     title,
-    key: ["term", stable, neighbours.map((n) => n?.token), state.snapshot.actions],
+    key: ["term", stable, ended, neighbours.map((n) => n?.token), state.snapshot.actions],
     parts: () => [
       facts(["Leader", term.instance_id ? el("a", { href: instanceLink(term.instance_id) }, term.instance_id) : "unknown"], ["Token", String(term.token)], ["Began", full(term.from)],
         ["Ended", term.current ? "" : full(term.to)], ["Lasted", term.current ? "" : took(term.to - term.from)], ["End", endOf(term)], ["Nobody led before for", term.gap_seconds > 0 && took(term.gap_seconds)],
         ["Address", term.current && role?.leader?.address]),
       term.current && buttons(["transfer", "resign"], { role: term.role, leader: term.instance_id, token: term.token }),
+      ended && buttons(["forget"], { role: term.role }),
       promises && heading("What it promises"),
       promises && facts(["Lease", took(promises.lease_ttl_seconds)], ["After a crash another leads within", took(promises.crash_failover_seconds)], ["It bears an outage of Redis of", took(promises.outage_tolerance_seconds)]),
       heading("Before and after"),

@@ -62,6 +62,14 @@ func checkRole(name string) error {
 	return checkName(name, "a role", namePattern, "tenure status lists them")
 }
 
+// checkAnyRole is for a role that may be the default one: "".
+func checkAnyRole(name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkRole(name)
+}
+
 func checkName(name, of string, pattern *regexp.Regexp, fix string) error {
 	if pattern.MatchString(name) {
 		return nil

@@ -391,8 +391,11 @@ func (a *app) commandsCommand() *cobra.Command {
 						of += " to " + c.Argument
 					}
 					what := c.Kind
-					if c.Kind == "resign" || c.Kind == "transfer" {
+					switch {
+					case c.Kind == "resign", c.Kind == "transfer":
 						what += " " + out.Role(c.Role)
+					case c.Kind == "forget" && c.Argument == "":
+						what, of = what+" role", out.Role(c.Role)
 					}
 					g.Add(out.At(c.Asked, now), c.By, what, of, c.State, c.Error)
 				}

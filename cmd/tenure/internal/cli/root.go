@@ -144,7 +144,7 @@ func hintFor(err error) string {
 		{tenure.ErrNotTaken, "look whether the instance is active: tenure instances"},
 		{tenure.ErrNotReady, "look whether the instance is active and may lead: tenure instances"},
 		{tenure.ErrNoLeader, "tenure status says why nobody leads"},
-		{tenure.ErrRegistered, "a task that a program registers comes back: remove it there first"},
+		{tenure.ErrRegistered, "what a program has comes back: take it out there first, and wait for a minute"},
 		{tenure.ErrTriggerWaiting, "wait for that run: tenure tasks"},
 	} {
 		if errors.Is(err, known.err) {
@@ -203,7 +203,7 @@ from a config file. With --api the HTTP API of a program is asked in place of Re
 		return &exitError{exitCannot, fmt.Sprintf("%v (fix: %s --help)", err, command.CommandPath())}
 	})
 	root.AddCommand(a.statusCommand(), a.instancesCommand(), a.leaderCommand(), a.tasksCommand(), a.termsCommand(), a.eventsCommand(), a.commandsCommand(),
-		a.resignCommand(), a.transferCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.topCommand(), a.demoCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
+		a.resignCommand(), a.transferCommand(), a.roleCommand(), a.taskCommand(), a.waitCommand(), a.runCommand(), a.topCommand(), a.demoCommand(), a.doctorCommand(), a.aclCommand(), a.healthcheckCommand(), a.versionCommand(),
 		a.instanceCommand("drain", "Have an instance hand over all that it leads, and lead nothing",
 			"drain moves all that the instance leads to others. It stays up and takes no lead until undrain.\nThe drain ends with the process: one that is started anew under the ID may lead.", "%s is drained: it leads nothing",
 			func(c source.Source) func(context.Context, string) error { return c.Drain }),

@@ -189,7 +189,7 @@ func TestCodesAndHints(t *testing.T) {
 		{tenure.ErrNoLeader, exitNot, "tenure status says why nobody leads"},
 		{tenure.ErrNotTaken, exitNot, "look whether the instance is active: tenure instances"},
 		{tenure.ErrNotReady, exitNot, "look whether the instance is active and may lead: tenure instances"},
-		{tenure.ErrRegistered, exitNot, "a task that a program registers comes back: remove it there first"},
+		{tenure.ErrRegistered, exitNot, "what a program has comes back: take it out there first, and wait for a minute"},
 		{tenure.ErrTriggerWaiting, exitNot, "wait for that run: tenure tasks"},
 		{tenure.ErrNotLeader, exitNot, ""},
 		{tenure.ErrTransferring, exitNot, ""},

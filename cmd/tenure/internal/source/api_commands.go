@@ -140,3 +140,8 @@ func (a *API) Cancel(ctx context.Context, task string) error {
 func (a *API) Forget(ctx context.Context, task string) error {
 	return a.do(ctx, "forget", map[string]any{"task": task})
 }
+
+// ForgetRole removes what is kept of a role that is gone.
+func (a *API) ForgetRole(ctx context.Context, role string) error {
+	return a.do(ctx, "forget", map[string]any{"role": &role}) // it must be there, also if it is ""
+}

@@ -63,6 +63,8 @@ func TestWhatIsSent(t *testing.T) {
 		`pause {"task":"t"}`:                      func() error { return a.Pause(ctx, "t", "") },
 		`resume {"task":"t"}`:                     func() error { return a.Resume(ctx, "t") },
 		`cancel {"task":"t"}`:                     func() error { return a.Cancel(ctx, "t") },
+		`forget {"role":""}`:                      func() error { return a.ForgetRole(ctx, "") },
+		`forget {"role":"r"}`:                     func() error { return a.ForgetRole(ctx, "r") },
 		`forget {"task":"t"}`:                     func() error { return a.Forget(ctx, "t") },
 		`trigger {"task":"t"}`:                    func() error { _, err := a.Trigger(ctx, "t"); return err },
 		`trigger {"args":["1","",""],"task":"t"}`: func() error { _, err := a.Trigger(ctx, "t", "1", "", ""); return err },

@@ -46,6 +46,7 @@ type Source interface {
 	Trigger(ctx context.Context, task string, args ...string) (id string, err error)
 	Cancel(ctx context.Context, task string) error
 	Forget(ctx context.Context, task string) error
+	ForgetRole(ctx context.Context, role string) error
 
 	Close()
 }
