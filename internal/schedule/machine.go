@@ -82,6 +82,7 @@ type Machine struct {
 	changed       bool              // by the last answer
 	lost          *store.TaskRecord // the last that had a next slot, if the record has none: it goes on from there
 	rerunOf       string            // ID of a run that another leader left behind, to be run again
+	asked         bool              // the record was read since it is to be given up, or is being read
 	moved         int               // how often in a row the record was not what it was
 	disputed      int               // how often in a row that was said though nothing in it had changed
 	other         string            // key of the lease that the record says it belongs to, if it is not ours: untrusted

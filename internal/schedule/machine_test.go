@@ -428,6 +428,30 @@ func TestMachineRerunAfterAPause(t *testing.T) {
 	}
 }
 
+// TestMachineRerunInAPauseThatItHasNotSeen: a run that waits for its next attempt is not given up
+// for slots that pass in a pause of which its leader has not heard.
+func TestMachineRerunInAPauseThatItHasNotSeen(t *testing.T) {
+	for _, policy := range []Policy{{Attempts: 3}, {Attempts: 3, Missed: SkipMissed}} {
+		b := &table{T: t}
+		last := b.lead(1, policy, new(Memory))
+		last.pass(11 * time.Minute)
+		require.Equal(t, 1, last.began)
+		last.ends(End{Started: true, Failed: true, Text: "later", In: 42 * time.Minute, Over: true})
+		l := b.lead(2, policy, new(Memory))
+		l.pass(time.Minute)
+		b.record.Pause(b.redis(), true, b.record.Pauses, "somebody")
+		l.pass(29 * time.Minute)
+		require.Zero(t, l.began)
+		b.record.Pause(b.redis(), false, b.record.Pauses, "")
+		l.pass(8 * time.Minute)
+		require.Zero(t, l.began)
+		l.pass(5 * time.Minute)
+		require.Empty(t, l.noted)
+		require.Equal(t, 1, l.began)
+		require.Equal(t, tableEpoch+10*tableMinute, l.attempt.Slot)
+	}
+}
+
 // TestMachinePauseOfTheFuture: Redis's clock was set back during a pause. It says nothing about the
 // slots until then.
 func TestMachinePauseOfTheFuture(t *testing.T) {

@@ -77,6 +77,8 @@ var guards = []bug{
 		old: "if status == 'returned' and token == task.fence then", new: "if false then"},
 	{name: "end of a run not fenced", in: redisstore, test: "TestTaskScripts", breaks: "a deposed leader ends the run of its successor", file: lua,
 		old: "if token < task.fence then return task_answer('fenced', now, task) end -- rule task-fence\nlocal waits = status", new: "local waits = status"},
+	{name: "rerun given up by an old record", in: schedulePkg, test: "TestMachineRerunInAPauseThatItHasNotSeen", breaks: "a run that waits for its next attempt is lost in a pause of which its leader has not heard", file: "internal/schedule/machine_slots.go",
+		old: "m.asked = outdated && !asked", new: "m.asked = false && !asked"},
 	{name: "rule pause-ended", in: redisstore, test: "TestTaskScriptsAtTheEndOfAPause", breaks: "a slot of a pause is run after it, by a leader that has not heard of the pause", file: lua,
 		old: "if task.pauses ~= ARGV[13] then return task_answer('moved', now, task) end -- rule pause-ended", new: "-- rule pause-ended"},
 	{name: "pause unknown to the shortcut", in: redisstore, test: "TestClaimsTakeTheShortcut", breaks: "as without the rule, for nearly all slots", file: lua,
