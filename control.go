@@ -46,9 +46,9 @@ type ControlOptions struct {
 // commands for as long as work of its terms drains: Drain and Undrain then return ErrStopped,
 // Resign and Transfer ErrNotLeader. Every call may return ErrUnreachable and ErrMisconfigured too.
 //
-// What needs no instance (Remove, Pause, Resume, Trigger, Cancel, Forget) is done at once. If the
-// context of such a call ends before the answer, the call notes that in the list, which may take 2
-// s more.
+// What needs no instance (Remove, Pause, Resume, Trigger, Cancel, Forget, ForgetRole) is done at
+// once. If the context of such a call ends before the answer, the call notes that in the list,
+// which may take 2 s more.
 //
 // Sending needs a right of its own in Redis: see ControlRules. Elector.Run without a Coordinator
 // takes no commands. The methods are safe for concurrent use.

@@ -564,6 +564,7 @@ func aclDeeds(ctx context.Context, admin, rdb *redis.Client, namespace, leaderKe
 		do(role.Leader(ctx))
 		do(role.Release(ctx, lease.Request{Nonce: "n", Token: reply.Token}))
 		do(role.Terms(ctx, 10))
+		do(role.ForgetTerms(ctx, reply.Token))
 	}
 	do(db.Open(ctx, "t", store.TaskOpen{Token: 1}))
 	do(db.Plan(ctx, "t", store.TaskPlan{Token: 1, Next: 1000, Spec: "s"}))
