@@ -760,6 +760,24 @@ func TestFirstSlot(t *testing.T) {
 	})
 }
 
+// TestTriggerBeforeTheFirstSlot: a run that is triggered leaves the first slot where it is, also for
+// the next leader.
+func TestTriggerBeforeTheFirstSlot(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: Every(time.Minute), InitialDelay: 3 * time.Hour, Run: g.run(0)}
+		a := g.leader("a", task)
+		g.pass(10 * time.Minute)
+		_, err := a.Trigger(context.Background(), "t")
+		require.NoError(g, err)
+		g.pass(20 * time.Minute)
+		a.end()
+		b := g.leader("b", task)
+		g.pass(2*time.Hour + 31*time.Minute + time.Second)
+		b.end()
+		require.Equal(g, []string{"10m0s t 10m0s #1 starts", "3h0m0s t 3h0m0s #1 starts", "3h1m0s t 3h1m0s #1 starts"}, g.noted())
+	})
+}
+
 // TestChangedSchedule: a new schedule counts from now; what was owed under the old one stays, and
 // Every stays in step.
 func TestChangedSchedule(t *testing.T) {

@@ -150,7 +150,7 @@ func slotMillis(slot time.Time, now int64) int64 {
 // to one that no clock of Redis can have led to.
 func (p *Policy) replan(r store.TaskRecord, now int64) int64 {
 	rules, at := p.rules(), store.Time(now)
-	if r.Scheduled == 0 || p.RunOnElection { // its first slot may be still to come
+	if r.Scheduled == 0 || r.RunTrigger != "" || p.RunOnElection { // its first slot may be still to come
 		rules.InitialDelay = p.InitialDelay
 	}
 	interval := Interval(p.Schedule).Milliseconds()

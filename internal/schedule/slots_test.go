@@ -386,6 +386,8 @@ func TestInitialDelayIsForANewTask(t *testing.T) {
 	require.Equal(t, now+hour, task.replan(record, now))
 	record.Scheduled = 0 // its first slot is still to come
 	require.Equal(t, now+5*day, task.replan(record, now))
+	record.Scheduled, record.RunTrigger = now-hour, "trigger" // likewise: that run was none of the schedule
+	require.Equal(t, now+5*day, task.replan(record, now))
 	record.Next = now + 20*day + hour
 	require.Equal(t, record.Next, task.replan(record, now))
 	record.Next = now + 30*day
