@@ -74,6 +74,25 @@ func TestNextOfATask(t *testing.T) {
 	p.clean()
 }
 
+// TestTimesOfOtherDays: a time of another day has its date, and one of another year its year: a task
+// may have run a year ago to the day.
+func TestTimesOfOtherDays(t *testing.T) {
+	t.Parallel()
+	p := open(t, newScene(t).url, desk)
+	for at, words := range map[string]string{
+		"2027-03-04T00:00:05": "00:00:05",
+		"2027-03-03T23:59:59": "3 Mar 23:59:59",
+		"2027-12-31T14:05:00": "31 Dec 14:05:00",
+		"2026-03-04T14:05:00": "4 Mar 2026 14:05:00",
+		"2028-03-04T14:05:00": "4 Mar 2028 14:05:00",
+		"1970-01-02T14:05:00": "2 Jan 1970 14:05:00",
+		"nonsense":            "unknown",
+	} {
+		require.Equal(t, words, eval[string](p, fmt.Sprintf("import(new URL('page/words.js', document.baseURI)).then((m) => m.clock(m.seconds(%q), m.seconds('2027-03-04T14:05:00')))", at)), at)
+	}
+	p.clean()
+}
+
 // TestTaskDrawer: a task shows its schedule in words and as it is written, its next five times by
 // the clock of its zone and of the reader, the stack of a run on demand, and is run with arguments.
 func TestTaskDrawer(t *testing.T) {

@@ -26,14 +26,18 @@ export function seconds(text) {
 const timeFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const shortFormat = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const dayFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const dateFormat = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const fullFormat = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 
-// clock is a time of day in the reader's zone, with the date if it is another day.
+// clock is a time of day in the reader's zone, with the date if it is another day, and with the year
+// if it is another year.
 export function clock(at, now, short = false) {
   if (!Number.isFinite(at)) return "unknown";
   const time = (short ? shortFormat : timeFormat).format(at * 1000);
-  const day = dayFormat.format(at * 1000);
-  return day === dayFormat.format(now * 1000) ? time : `${day} ${time}`;
+  const date = dateFormat.format(at * 1000);
+  if (date === dateFormat.format(now * 1000)) return time;
+  const sameYear = new Date(at * 1000).getFullYear() === new Date(now * 1000).getFullYear();
+  return `${sameYear ? dayFormat.format(at * 1000) : date} ${time}`;
 }
 
 // full is a time with date and zone.
