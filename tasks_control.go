@@ -132,9 +132,13 @@ func (s *TaskScheduler) hint(role string, h store.Hint) {
 	}
 }
 
-// hear has the loop look at the record of a task. What is not registered is nobody's business here.
+// hear has the loop look at the record of a task. What is not registered is nobody's business here,
+// and a loop that begins reads every record: of what is heard before, nothing is kept.
 func (s *roleTasks) hear(name string) {
-	if s.find(name) == nil {
+	s.mu.Lock()
+	heeds := s.looping && s.names[name] != nil
+	s.mu.Unlock()
+	if !heeds {
 		return
 	}
 	s.news.put(func(n *taskNews) {

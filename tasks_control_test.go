@@ -686,6 +686,29 @@ func TestCancelOfARunThatWaits(t *testing.T) {
 	}
 }
 
+// TestFollowerKeepsNoNews: a process that does not lead keeps nothing of the triggers that it hears
+// of, however many tasks come and go. Once it leads it runs what waits.
+func TestFollowerKeepsNoNews(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a")
+		var last string
+		for i := range 100 {
+			last = fmt.Sprint("t", i)
+			require.NoError(g, a.Register(Task{Name: last, Schedule: OnDemand(), Run: g.run(0)}))
+			_, err := a.Trigger(g.Context(), last)
+			require.NoError(g, err)
+			if i < 99 {
+				require.NoError(g, a.Unregister(g.Context(), last))
+			}
+		}
+		require.Empty(g, a.news.take().names)
+		a.begin()
+		g.pass(time.Second)
+		require.Len(g, g.noted(), 1, last)
+		a.end()
+	})
+}
+
 // TestCancelKeepsTheHistory: who has not registered the task does not know how many of its runs are
 // kept, and cuts none off.
 func TestCancelKeepsTheHistory(t *testing.T) {
