@@ -141,7 +141,7 @@ func (d *diagnosis) server() {
 		what = "valkey " + d.Valkey
 	}
 	switch {
-	case d.Role == "slave":
+	case d.Role == "slave", d.Role == "replica": // as Redis and Valkey say, and as Dragonfly does
 		d.add("server", FindingFault, "let the client connect to the master, with NewFailoverClient if Sentinel names it", "%s is a replica: it refuses every lease", what)
 	case d.Version != "" && !atLeast(d.Version, 6, 2):
 		d.add("server", FindingFault, "use Redis 6.2 or later", "%s is too old", what)
@@ -314,15 +314,25 @@ func (d *diagnosis) client() {
 
 // rights judges what may be left out at a price.
 func (d *diagnosis) rights() {
+	const unwitnessed = "a restart or failover of Redis is not noticed, and two may lead after it"
 	whole := true
+	if !d.Witness && d.Refused[store.ProbeInfo] == nil && d.Refused[store.ProbeScripts] == nil {
+		d.add("rights", FindingWarning, "use another offering, or have what leaders write to check the token: no right helps",
+			"INFO does not tell scripts the replication id: "+unwitnessed)
+		whole = false
+	}
 	for _, right := range []struct {
 		probe, price string
 	}{
-		{store.ProbeInfo, "a restart or failover of Redis is not noticed, and two may lead after it"},
+		{store.ProbeInfo, unwitnessed},
 		{store.ProbePublish, "hand-overs and roll-calls are not announced: others find out at their next request"},
 		{store.ProbeSubscribe, "this process hears of hand-overs and roll-calls at its next request only"},
 	} {
-		if err := d.Refused[right.probe]; errors.Is(err, store.ErrUnreachable) {
+		err := d.Refused[right.probe]
+		if right.probe == store.ProbeInfo && d.Witness { // it is scripts that need it
+			continue
+		}
+		if errors.Is(err, store.ErrUnreachable) {
 			d.refused("rights", FindingUnknown, err)
 			last := &d.findings[len(d.findings)-1]
 			last.Text = "whether " + right.probe + " is allowed is not known (" + last.Text + ")"

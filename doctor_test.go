@@ -22,7 +22,7 @@ import (
 func soundFacts() store.Facts {
 	return store.Facts{
 		Client:  store.ClientFacts{Kind: "single", ReadTimeout: 3 * time.Second, DialTimeout: 5 * time.Second, PoolSize: 20},
-		Version: "7.0.15", Role: "master", Replication: true, Uptime: time.Hour,
+		Version: "7.0.15", Role: "master", Replication: true, Witness: true, Uptime: time.Hour,
 		Settings: map[string]string{
 			"maxmemory": "0", "maxmemory-policy": "noeviction", "appendonly": "yes", "save": "", "min-replicas-to-write": "0", "min-replicas-max-lag": "10",
 		},
@@ -66,11 +66,12 @@ func TestDiagnosis(t *testing.T) {
 		level FindingLevel
 		says  string
 	}{
-		"unreachable": {no(store.ProbePing), defaults, "connection", FindingFault, "deadline exceeded"},
-		"no scripts":  {no(store.ProbeScripts), defaults, "scripts", FindingFault, "deadline exceeded"},
-		"a replica":   {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
-		"old":         {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
-		"unnamed":     {func(f *store.Facts) { f.Version = "" }, defaults, "server", FindingUnknown, "which version"},
+		"unreachable":            {no(store.ProbePing), defaults, "connection", FindingFault, "deadline exceeded"},
+		"no scripts":             {no(store.ProbeScripts), defaults, "scripts", FindingFault, "deadline exceeded"},
+		"a replica":              {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
+		"a replica of Dragonfly": {func(f *store.Facts) { f.Role = "replica" }, defaults, "server", FindingFault, "is a replica"},
+		"old":                    {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
+		"unnamed":                {func(f *store.Facts) { f.Version = "" }, defaults, "server", FindingUnknown, "which version"},
 		"silent on replicas": {func(f *store.Facts) {
 			f.Role, f.Replication, f.Settings["min-replicas-to-write"] = "", false, "1"
 		}, defaults, "server", FindingUnknown, "nothing of replication"},
@@ -107,11 +108,17 @@ func TestDiagnosis(t *testing.T) {
 		"a slow roll-call": {
 			func(f *store.Facts) { f.RoundTrips = []time.Duration{40 * time.Millisecond} }, defaults, "round_trip", FindingWarning, "roll-call",
 		},
-		"no time-out":    {func(f *store.Facts) { f.Client.ReadTimeout = 0 }, defaults, "read_timeout", FindingWarning, "without an end"},
-		"long time-out":  {func(f *store.Facts) { f.Client.ReadTimeout = 11 * time.Second }, defaults, "read_timeout", FindingWarning, "third of the lease"},
-		"small pool":     {func(f *store.Facts) { f.Client.PoolSize = 1 }, defaults, "pool", FindingWarning, "wait for each other"},
-		"replica reads":  {func(f *store.Facts) { f.Client.FromReplicas = true }, defaults, "replica_reads", FindingNote, "may be behind"},
-		"no info":        {no(store.ProbeInfo), defaults, "rights", FindingWarning, "not noticed"},
+		"no time-out":   {func(f *store.Facts) { f.Client.ReadTimeout = 0 }, defaults, "read_timeout", FindingWarning, "without an end"},
+		"long time-out": {func(f *store.Facts) { f.Client.ReadTimeout = 11 * time.Second }, defaults, "read_timeout", FindingWarning, "third of the lease"},
+		"small pool":    {func(f *store.Facts) { f.Client.PoolSize = 1 }, defaults, "pool", FindingWarning, "wait for each other"},
+		"replica reads": {func(f *store.Facts) { f.Client.FromReplicas = true }, defaults, "replica_reads", FindingNote, "may be behind"},
+		"no info": {func(f *store.Facts) {
+			no(store.ProbeInfo)(f)
+			f.Witness = false
+		}, defaults, "rights", FindingWarning, "info is refused: a restart or failover of Redis is not noticed"},
+		"no info in scripts": {
+			func(f *store.Facts) { f.Witness = false }, defaults, "rights", FindingWarning, "INFO does not tell scripts the replication id: a restart or failover",
+		},
 		"no hints":       {no(store.ProbePublish), defaults, "rights", FindingWarning, "not announced"},
 		"deaf":           {no(store.ProbeSubscribe), defaults, "rights", FindingWarning, "next request"},
 		"fast clock":     {func(f *store.Facts) { f.Rate = 0.02 }, defaults, "clock", FindingFault, "2.00 % faster"},
@@ -221,6 +228,7 @@ func TestDiagnosisInFull(t *testing.T) {
 			f.Refused[probe] = no
 		}
 		f.Refused[store.ProbeScripts] = errors.New("no scripts")
+		f.Witness = false
 		f.Settings, f.Client.Kind, f.RateError = nil, "other", 0
 	}, plain))
 	require.Equal(t, []string{
@@ -246,6 +254,8 @@ func TestDiagnosisInFull(t *testing.T) {
 	silent := &store.Error{Kind: store.ErrUnreachable, Op: "SUBSCRIBE", Err: errors.New("broken pipe")}
 	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Refused[store.ProbeSubscribe] = silent }, plain),
 		"rights unknown: whether subscribe is allowed is not known (broken pipe)", "no answer is no refusal")
+	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Refused[store.ProbeInfo] = no }, plain),
+		"rights ok: scripts, INFO and the channels of hints are allowed", "a proxy that refuses INFO to clients refuses it to no script")
 	require.Contains(t, diagnosed(t, func(f *store.Facts) { f.Replication = false }, plain),
 		"failover unknown: min-replicas-to-write is 0 and there is no FailoverMargin; whether there are replicas is not known, since INFO says nothing of them")
 }

@@ -675,6 +675,11 @@ if term.token > tonumber(ARGV[1]) then return answer('stale', now, term.token) e
 call('DEL', KEYS[4])
 return answer('done', now, term.token)
 
+--@ witness
+-- Reads what this server tells scripts of its history. Writes nothing. KEYS: 1 lease.
+-- Reply: the replication id, - if INFO is refused to scripts, or does not say it.
+return field((history()))
+
 -- The task scripts all take KEYS: 1 record of the task, but for what they name beside it. They reply with a list: verdict, Redis's
 -- time (ms), then the fields of the record as it now stands, in the order of task_fields.
 

@@ -122,6 +122,8 @@ func TestClientOfAnotherKindIsNamed(t *testing.T) {
 		{openStore(clustered, "{ns}"), moved, ""},
 		{&node, moved, ""},
 		{openStore(clustered, "{ns}"), none, noCluster},
+		{openStore(clustered, "{ns}"), refusal("ERR Cluster is disabled. Use --cluster_mode=yes to enable."), noCluster},
+		{openStore(clustered, "{ns}"), refusal("ERR unknown command `cluster`, with args beginning with: `slots`, "), noCluster},
 		{openStore(clustered, "{ns}"), redis.Nil, namesNodes},
 		{openStore(single, "ns"), redis.Nil, ""},
 		{openStore(single, "ns"), refusal("ASK 3808 127.0.0.1:17000"), ""},
@@ -311,6 +313,19 @@ func TestErrorsNameTheirKey(t *testing.T) {
 		cmd.SetErr(refusal("WRONGTYPE of something"))
 		require.EqualError(t, withKey(cmd), "WRONGTYPE of something")
 	}
+}
+
+// TestCommandsOfOtherServers: a proxy, or a server that is like Redis, may not know a command that
+// an election can do without. That is no reason for another version of Redis.
+func TestCommandsOfOtherServers(t *testing.T) {
+	for _, text := range []string{
+		"ERR unknown command 'subscribe', with args beginning with: 'ns:events' ", "ERR unknown command `SUBSCRIBE`", "unsupported command 'subscribe'",
+	} {
+		err := explainChannels("SUBSCRIBE", "+subscribe", refusal(text), []string{"ns:events"})
+		require.ErrorIs(t, err, store.ErrMisconfigured)
+		require.Contains(t, store.FixOf(err), "connect to a Redis that has SUBSCRIBE")
+	}
+	require.Contains(t, store.FixOf(explain("acquire", refusal("ERR unknown command 'evalsha'"))), "Redis 6.2 or later")
 }
 
 // countingPipelines counts the pipelines of a client.

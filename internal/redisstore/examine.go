@@ -77,6 +77,11 @@ func (e *examination) probe(ctx context.Context) {
 	if _, err := e.lease.Leader(ctx); err != nil {
 		e.facts.Refused[store.ProbeScripts] = err
 	}
+	sc := e.lease.scripts.witness
+	origin, err := e.lease.text(ctx, sc, append(sc.args("1", 1), e.lease.key))
+	if e.allowed(store.ProbeScripts, err) {
+		e.facts.Witness = origin != "-"
+	}
 	info := redis.NewStringCmd(ctx, "info")
 	if e.allowed(store.ProbeInfo, e.master.process(ctx, info)) {
 		readInfo(&e.facts, info.Val())

@@ -253,6 +253,32 @@ func TestGuardOnRedis(t *testing.T) {
 	}
 }
 
+// TestExaminationOfTheWitness: what counts is what scripts are told of Redis's history, since some
+// servers answer INFO to clients and refuse it to scripts.
+func TestExaminationOfTheWitness(t *testing.T) {
+	w := realLease(t, redistest.Start(t))
+	examined := func(rdb redis.UniversalClient, scripts *Scripts) store.Facts {
+		role := store.Role{Key: leaseKey, Holder: "me", TTL: time.Minute, Attempt: 20 * time.Second}
+		return New(rdb, scripts, leaseNamespace, "me", func() string { return "secret" }).ForRole(role).Examine(t.Context())
+	}
+	require.True(t, examined(w.rdb, w.store.scripts).Witness)
+
+	refused, witness := *w.store.scripts, *w.store.scripts.witness
+	witness.source = "local redis = { pcall = function() return { err = 'ERR This Redis command is not allowed from script' } end }\n" + witness.source
+	witness.digest = "none of this server"
+	refused.witness = &witness
+	facts := examined(w.rdb, &refused)
+	require.False(t, facts.Witness)
+	require.Empty(t, facts.Refused)
+
+	limited := w.limited(t, "limited", grants(append(leaseRights, "ping", "info")...)...)
+	require.True(t, examined(limited.rdb, w.store.scripts).Witness)
+	limited = w.limited(t, "blind", grants(append(leaseRights, "ping")...)...)
+	facts = examined(limited.rdb, w.store.scripts)
+	require.False(t, facts.Witness)
+	require.ErrorContains(t, facts.Refused[store.ProbeInfo], "NOPERM")
+}
+
 // hintsOf subscribes to the hints of the lease until the test ends.
 func hintsOf(t *testing.T, w *leaseCluster) *redis.PubSub {
 	t.Helper()

@@ -35,6 +35,7 @@ type Scripts struct {
 	renewAll *script
 	release  *script
 	leader   *script
+	witness  *script
 
 	forgetRole *script
 
@@ -86,8 +87,8 @@ func Load(source string) (*Scripts, error) {
 	var loaded Scripts
 	fields := map[string]**script{
 		"acquire": &loaded.acquire, "renew": &loaded.renew, "renew_all": &loaded.renewAll, "release": &loaded.release, "leader": &loaded.leader,
-		"forget_role": &loaded.forgetRole,
-		"open_task":   &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
+		"witness": &loaded.witness, "forget_role": &loaded.forgetRole,
+		"open_task": &loaded.openTask, "plan_task": &loaded.planTask, "claim_task": &loaded.claimTask,
 		"retry_task": &loaded.retryTask, "finish_task": &loaded.finishTask, "read_task": &loaded.readTask, "pause_task": &loaded.pauseTask,
 		"cancel_task":  &loaded.cancelTask,
 		"forget_task":  &loaded.forgetTask,
@@ -147,7 +148,7 @@ func (s *Scripts) Digests() map[string]string {
 
 func (s *Scripts) all() []*script {
 	return []*script{
-		s.acquire, s.renew, s.renewAll, s.release, s.leader, s.forgetRole, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
+		s.acquire, s.renew, s.renewAll, s.release, s.leader, s.witness, s.forgetRole, s.openTask, s.planTask, s.claimTask, s.retryTask, s.finishTask, s.readTask, s.pauseTask,
 		s.cancelTask, s.forgetTask, s.triggerTask, s.beat, s.deregister, s.look, s.sweep, s.adopt, s.scan, s.readLog, s.losses, s.count, s.instance, s.readMetrics, s.aggregate,
 		s.sendCommand, s.readCommands, s.startCommand, s.endCommand, s.lookCommand, s.noteCommand,
 	}
@@ -340,6 +341,10 @@ var refusedCall = regexp.MustCompile(`\[([A-Z]+) (.+)\]`)
 // refusedCommand is how Redis names a command that a user may not send.
 var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
 
+// unknownBeside is how servers and proxies say that they do not know a command which every Redis
+// has, and without which an election goes on.
+var unknownBeside = regexp.MustCompile("(?i)^(?:ERR )?un(?:known|supported) command [`'\"]?(subscribe|publish|pubsub|info)\\b")
+
 // explain says what an error means. If a cluster may have moved its slots, go-redis is told to look
 // for them: by itself it looks once in ClusterOptions.ClusterStateReloadInterval, a minute, unless
 // a node answers MOVED.
@@ -379,6 +384,10 @@ const (
 	noCluster = "Redis is no Cluster: give tenure a client of redis.NewClient, or unset REDIS_CLUSTER in the environment"
 )
 
+// withoutCluster is how servers answer CLUSTER SLOTS that are no Cluster: Redis, Dragonfly, and those
+// that do not know the command.
+var withoutCluster = regexp.MustCompile("(?i)cluster support disabled|cluster is disabled|cluster mode is not enabled|unknown command [`'\"]?cluster\\b")
+
 // otherClient says that Redis has to be asked by a client of another kind; "": not because of this
 // error. A client of one server does not go where the node of a cluster sends it.
 func (s *Store) otherClient(err error) string {
@@ -388,7 +397,7 @@ func (s *Store) otherClient(err error) string {
 			return isCluster
 		}
 	case *redis.ClusterClient:
-		if strings.Contains(err.Error(), "This instance has cluster support disabled") {
+		if withoutCluster.MatchString(err.Error()) {
 			return noCluster
 		}
 		if errors.Is(err, redis.Nil) { // no command of ours is answered so
@@ -560,6 +569,8 @@ func explain(op string, err error) error {
 	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.Fix = "set Username and Password of the Redis client"
+	case unknownBeside.MatchString(text):
+		e.Fix = fmt.Sprintf("connect to a Redis that has %s: a proxy before it does not pass it on, or rename-command has removed it", strings.ToUpper(unknownBeside.FindStringSubmatch(text)[1]))
 	case starts("ERR unknown command"), strings.Contains(text, "Unknown Redis command called from"): // within a script
 		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting, and no command renamed (rename-command); a Sentinel must be asked for its master (MasterName, or master_name in the URL)"
 	default:

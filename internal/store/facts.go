@@ -16,6 +16,7 @@ type Facts struct {
 	Settings    map[string]string
 	Replication bool // INFO says how many replicas there are; else Replicas and InSync are not known
 	Replicas    int
+	Witness     bool  // INFO tells scripts the replication id, whatever it tells clients
 	Counted     bool  // INFO says how many of those are in step, which it does if min-replicas-to-write is on
 	InSync      int   // so many
 	Used        int64 // bytes that count for maxmemory
