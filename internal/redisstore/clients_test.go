@@ -326,6 +326,7 @@ func TestCommandsOfOtherServers(t *testing.T) {
 		require.Contains(t, store.FixOf(err), "connect to a Redis that has SUBSCRIBE")
 	}
 	require.Contains(t, store.FixOf(explain("acquire", refusal("ERR unknown command 'evalsha'"))), "Redis 6.2 or later")
+	require.Contains(t, store.FixOf(explain("acquire", refusal("ERR invalid password"))), "Username and Password", "as Envoy and Kvrocks say it")
 }
 
 // countingPipelines counts the pipelines of a client.

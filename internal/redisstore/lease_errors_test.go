@@ -325,6 +325,7 @@ func TestFixOfWhatPasses(t *testing.T) {
 		"TRYAGAIN Multiple keys request during rehashing of slot":         "redis-cli --cluster check",
 		"CLUSTERDOWN Hash slot not served":                                "redis-cli --cluster check",
 		"NOREPLICAS Not enough good replicas to write.":                   "min-replicas-to-write",
+		"READONLY You can't write against a read only replica.":           "connect to the master",
 		"OOM command not allowed when used memory > 'maxmemory'.":         "maxmemory",
 		"MISCONF Errors writing to the AOF file: No space left on device": "why it cannot save",
 		"LOADING Redis is loading the dataset in memory":                  "",

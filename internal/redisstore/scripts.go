@@ -561,12 +561,15 @@ func explain(op string, err error) error {
 	case starts("NOREPLICAS"):
 		e.Fix = "start the replicas of Redis, or set min-replicas-to-write to as many as there are to be"
 		return e
+	case starts("READONLY"):
+		e.Fix = "if this lasts, let the Redis client connect to the master: this is a replica"
+		return e
 	case starts("TRYAGAIN", "CLUSTERDOWN"):
 		e.Fix = "if this lasts, see what redis-cli --cluster check says: a slot of the Cluster is half moved, or has no master"
 		return e
 	case starts("CROSSSLOT"):
 		e.Fix = "give Namespace and LeaderKey a {hash tag}"
-	case starts("NOAUTH", "WRONGPASS"), strings.Contains(text, "AUTH <password> called without any password"),
+	case starts("NOAUTH", "WRONGPASS", "ERR invalid password"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.Fix = "set Username and Password of the Redis client"
 	case unknownBeside.MatchString(text):
