@@ -859,6 +859,29 @@ func TestOverlapAcrossAClockStep(t *testing.T) {
 	})
 }
 
+// TestSlotThatTheClockHasPassed: a slot that the clock was set past, or that came while the machine
+// was suspended, was missed. It came during no run, though the last one had just ended.
+func TestSlotThatTheClockHasPassed(t *testing.T) {
+	for _, overlap := range []OverlapPolicy{OverlapSkip, OverlapQueue} {
+		for _, missed := range []MissedPolicy{MissedRunOnce, MissedRunAll, MissedSkip} {
+			t.Run(string(overlap+" "+OverlapPolicy(missed)), func(t *testing.T) {
+				inTaskCluster(t, func(g *taskCluster) {
+					a := g.leader("a", Task{
+						Name: "t", Schedule: Cron("0 * * * *"), Run: g.run(50 * time.Minute), Overlap: overlap, Missed: missed, Grace: time.Hour,
+					})
+					g.pass(time.Hour + 55*time.Minute) // the run of the first slot has ended
+					require.Len(g, g.noted(), 1)
+					g.apart.Store(int64(10 * time.Minute))
+					g.pass(2 * time.Minute)
+					require.Len(g, g.noted(), 1, "the slot of 2:00")
+					require.Zero(g, a.status().Skipped)
+					a.end()
+				})
+			})
+		}
+	}
+}
+
 // TestStandaloneKeepsTheTimeOfTheDay: after a suspension of the machine, and after its clock was
 // set, tasks without Redis are due by the wall clock.
 func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {

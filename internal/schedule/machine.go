@@ -307,8 +307,10 @@ func (m *Machine) triggered(s *Step) bool {
 // left its next slot out of reach.
 func (m *Machine) Stepped(by time.Duration) {
 	m.checked, m.notBefore = false, 0
-	m.began += by.Milliseconds()
-	m.lastEnded += by.Milliseconds()
+	if by < 0 || m.run != nil { // else the slots that the clock was set past came during no run
+		m.began += by.Milliseconds()
+		m.lastEnded += by.Milliseconds()
+	}
 	if m.until != 0 {
 		m.until += by.Milliseconds()
 	}
