@@ -882,6 +882,28 @@ func TestSlotThatTheClockHasPassed(t *testing.T) {
 	}
 }
 
+// TestClockSetAheadDuringACatchUp: slots that the clock is set past while others are caught up on
+// were missed as those were: MaxCatchUp bounds all of them.
+func TestClockSetAheadDuringACatchUp(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: Every(time.Minute), Missed: MissedRunAll, MaxCatchUp: 5, Run: g.run(10 * time.Second)}
+		a := g.leader("a", task)
+		g.pass(90 * time.Second)
+		a.end()
+		g.pass(4 * time.Minute)
+		g.noted()
+		b := g.leader("b", task)
+		g.pass(time.Second)
+		require.Len(g, g.noted(), 1, "the first of four slots that were missed")
+		g.apart.Store(int64(2 * time.Hour))
+		g.pass(10*time.Minute + 30*time.Second)
+		require.LessOrEqual(g, len(g.noted()), 5+11)
+		require.GreaterOrEqual(g, b.status().Skipped, int64(110))
+		require.WithinDuration(g, g.began.Add(g.now()+2*time.Hour), b.status().Next, time.Minute)
+		b.end()
+	})
+}
+
 // TestStandaloneKeepsTheTimeOfTheDay: after a suspension of the machine, and after its clock was
 // set, tasks without Redis are due by the wall clock.
 func TestStandaloneKeepsTheTimeOfTheDay(t *testing.T) {

@@ -311,7 +311,10 @@ func (m *Machine) Stepped(by time.Duration) {
 		m.began += by.Milliseconds()
 		m.lastEnded += by.Milliseconds()
 	}
-	if m.until != 0 {
+	switch {
+	case by > 0: // what the clock was set past is missed too: it is all counted anew
+		m.until = 0
+	case m.until != 0:
 		m.until += by.Milliseconds()
 	}
 	if m.run != nil {

@@ -103,6 +103,8 @@ var planning = []bug{
 		old: `if r.Scheduled == 0 || r.RunTrigger != "" || p.RunOnElection {`, new: "if true {"},
 	{name: "clock set ahead behind a run", test: "TestSlotThatTheClockHasPassed", breaks: "a slot that came while the machine was suspended is passed over as one of the run that had ended before", file: "internal/schedule/machine.go",
 		old: "if by < 0 || m.run != nil { // else", new: "if true { // else"},
+	{name: "clock set ahead during a catch-up", test: "TestClockSetAheadDuringACatchUp", breaks: "whatever slots the clock is set past are run one by one, more than MaxCatchUp", file: "internal/schedule/machine.go",
+		old: "\t\tm.until = 0\n", new: "\t\tm.until += by.Milliseconds()\n"},
 	{name: "InitialDelay ended by a trigger", test: "TestTriggerBeforeTheFirstSlot", breaks: "who runs a task by hand before its first slot has it run on its schedule from then on", file: "internal/schedule/slots.go",
 		old: `r.Scheduled == 0 || r.RunTrigger != "" || p.RunOnElection {`, new: "r.Scheduled == 0 || p.RunOnElection {"},
 	{name: "a method named Interval", test: "TestNoMethodMakesAnInterval", in: "internal/schedule", breaks: "a schedule of the application's is not asked", file: "internal/schedule/schedule.go",
