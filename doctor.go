@@ -143,6 +143,8 @@ func (d *diagnosis) server() {
 	switch {
 	case d.Role == "slave", d.Role == "replica": // as Redis and Valkey say, and as Dragonfly does
 		d.add("server", FindingFault, "let the client connect to the master, with NewFailoverClient if Sentinel names it", "%s is a replica: it refuses every lease", what)
+	case d.Several:
+		d.add("server", FindingFault, "use a Redis with one master of each key", "%s is one of several masters of the same keys: each grants leases, so that two lead", what)
 	case d.Version != "" && !atLeast(d.Version, 6, 2):
 		d.add("server", FindingFault, "use Redis 6.2 or later", "%s is too old", what)
 	case d.Cluster && d.Client.Kind == "single":

@@ -69,6 +69,7 @@ func TestDiagnosis(t *testing.T) {
 		"unreachable":            {no(store.ProbePing), defaults, "connection", FindingFault, "deadline exceeded"},
 		"no scripts":             {no(store.ProbeScripts), defaults, "scripts", FindingFault, "deadline exceeded"},
 		"a replica":              {func(f *store.Facts) { f.Role = "slave" }, defaults, "server", FindingFault, "is a replica"},
+		"several masters":        {func(f *store.Facts) { f.Several = true }, defaults, "server", FindingFault, "each grants leases"},
 		"a replica of Dragonfly": {func(f *store.Facts) { f.Role = "replica" }, defaults, "server", FindingFault, "is a replica"},
 		"old":                    {func(f *store.Facts) { f.Version = "6.0.16" }, defaults, "server", FindingFault, "too old"},
 		"unnamed":                {func(f *store.Facts) { f.Version = "" }, defaults, "server", FindingUnknown, "which version"},

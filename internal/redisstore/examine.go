@@ -227,6 +227,9 @@ func readInfo(f *store.Facts, info string) {
 			f.Valkey = value
 		case "role":
 			f.Role = value
+			f.Several = f.Several || value == "active-replica" // of KeyDB
+		case "crdt_replid", "crdt_config_version": // of Active-Active databases of Redis Software and Redis Cloud
+			f.Several = true
 		case "redis_mode":
 			f.Cluster = value == "cluster"
 		case "connected_slaves":

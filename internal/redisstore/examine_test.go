@@ -89,6 +89,11 @@ func TestWhatInfoSays(t *testing.T) {
 	require.Zero(t, f.Used)
 	require.Positive(t, f.Uptime, "however long it has been up")
 	require.Equal(t, "no", f.Settings["appendonly"])
+	for _, field := range []string{"role:active-replica", "crdt_replid:1"} {
+		f = store.Facts{Settings: map[string]string{}}
+		readInfo(&f, "redis_version:6.3.4\r\n"+field+"\r\nconnected_slaves:1\r\n")
+		require.True(t, f.Several, field)
+	}
 }
 
 // TestClientFacts: the settings of the client, if they can be known.

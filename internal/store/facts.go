@@ -10,6 +10,7 @@ type Facts struct {
 	Valkey  string // its own version, if it is one
 	Role    string // master, or slave: the server that the scripts run on
 	Cluster bool
+	Several bool // it is one of several masters of the same keys
 	Uptime  time.Duration
 	// Settings are those of CONFIG GET that matter, and of INFO. A managed offering refuses the
 	// command as a rule.
