@@ -63,7 +63,7 @@ func TestP12_TokensThatRunOut(t *testing.T) {
 		"streaming": func(o *redis.Options, c *tokens) { o.StreamingCredentialsProvider = c },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newParallelStage(t, 2*time.Second)
+			s := newParallelStage(t, 4*time.Second)
 			server := redistest.Start(t, redistest.Args("--user", "app", "on", ">token 0", "~*", "&*", "+@all"))
 			admin := server.Client(t)
 			proxy := redistest.NewProxy(t, server.Addr())
@@ -74,7 +74,7 @@ func TestP12_TokensThatRunOut(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() }) // it has nothing to say
 			leader := s.join("leader", client, young)
 			token := s.leads(leader)
-			for i := range 3 {
+			for i := range 2 {
 				s.must(admin.Do(t.Context(), "acl", "setuser", "app", fmt.Sprintf(">token %d", i+1)).Err())
 				own.replace(fmt.Sprintf("token %d", i+1))
 				s.must(admin.Do(t.Context(), "acl", "setuser", "app", fmt.Sprintf("<token %d", i)).Err())
