@@ -384,8 +384,8 @@ const (
 	noCluster = "Redis is no Cluster: give tenure a client of redis.NewClient, or unset REDIS_CLUSTER in the environment"
 )
 
-// withoutCluster is how servers answer CLUSTER SLOTS that are no Cluster: Redis, Dragonfly, and those
-// that do not know the command.
+// withoutCluster is how servers that are no Cluster answer CLUSTER SLOTS: Redis, Dragonfly, and
+// those that do not know the command.
 var withoutCluster = regexp.MustCompile("(?i)cluster support disabled|cluster is disabled|cluster mode is not enabled|unknown command [`'\"]?cluster\\b")
 
 // otherClient says that Redis has to be asked by a client of another kind; "": not because of this
