@@ -760,8 +760,8 @@ func TestFirstSlot(t *testing.T) {
 	})
 }
 
-// TestTriggerBeforeTheFirstSlot: a run that is triggered leaves the first slot where it is, also for
-// the next leader.
+// TestTriggerBeforeTheFirstSlot: a run that is triggered leaves the first slot where it is, also
+// for the next leader.
 func TestTriggerBeforeTheFirstSlot(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Minute), InitialDelay: 3 * time.Hour, Run: g.run(0)}

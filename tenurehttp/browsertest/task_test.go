@@ -74,8 +74,8 @@ func TestNextOfATask(t *testing.T) {
 	p.clean()
 }
 
-// TestTimesOfOtherDays: a time of another day has its date, and one of another year its year: a task
-// may have run a year ago to the day.
+// TestTimesOfOtherDays: a time of another day has its date, and one of another year its year: a
+// task may have run a year ago to the day.
 func TestTimesOfOtherDays(t *testing.T) {
 	t.Parallel()
 	p := open(t, newScene(t).url, desk)
