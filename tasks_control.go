@@ -132,11 +132,11 @@ func (s *TaskScheduler) hint(role string, h store.Hint) {
 	}
 }
 
-// hear has the loop look at the record of a task. What is not registered is nobody's business here,
-// and a loop that begins reads every record: of what is heard before, nothing is kept.
+// hear has the loop look at the record of a task. What the loop does not have is nobody's business
+// here, and a loop that begins reads every record: of what is heard before, nothing is kept.
 func (s *roleTasks) hear(name string) {
 	s.mu.Lock()
-	heeds := s.looping && s.names[name] != nil
+	heeds := s.looping && (s.names[name] != nil || s.leaving[name] != nil)
 	s.mu.Unlock()
 	if !heeds {
 		return

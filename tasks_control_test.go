@@ -686,6 +686,62 @@ func TestCancelOfARunThatWaits(t *testing.T) {
 	}
 }
 
+// TestCancelOfARunThatIsLeft: a run that goes on after its task was unregistered, or while its leader
+// hands over, is ended by Cancel as any other, and not run again.
+func TestCancelOfARunThatIsLeft(t *testing.T) {
+	for name, hint := range map[string]bool{"hint": true, "no hint": false} {
+		t.Run("unregistered, "+name, func(t *testing.T) {
+			inTaskCluster(t, func(g *taskCluster) {
+				a := g.leader("a", Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute)})
+				g.pass(time.Hour + 30*time.Second) // between two looks at the records
+				left := make(chan error, 1)
+				go func() { left <- a.Unregister(g.Context(), "t") }()
+				g.pass(time.Second)
+				by := a
+				if !hint {
+					by = g.member("c")
+				}
+				require.NoError(g, by.Cancel(g.Context(), "t"))
+				if !hint {
+					g.pass(time.Minute)
+				}
+				g.pass(time.Second)
+				require.Len(g, left, 1)
+				require.NoError(g, <-left)
+				require.Equal(g, RunCanceled, a.status().Last.State)
+				require.Len(g, g.told(EventTaskCanceled), 1)
+			})
+		})
+	}
+	t.Run("handed over", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			a, b := c.member("a"), c.member("b")
+			for _, m := range []*instance{a, b} {
+				require.NoError(c, m.Tasks().Register(Task{Name: "t", Schedule: OnDemand(), Run: func(ctx context.Context, _ TaskRun) error {
+					c.note("%s runs", m.name)
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}}))
+			}
+			a.start()
+			c.until(time.Minute, a.IsLeader)
+			b.start()
+			c.pass(time.Minute)
+			_, err := b.Tasks().Trigger(c.Context(), "t")
+			require.NoError(c, err)
+			c.pass(time.Second)
+			go func() { _ = a.Elector().Resign(context.Background()) }()
+			c.pass(time.Second)
+			require.False(c, b.IsLeader(), "the run may finish")
+			require.NoError(c, b.Tasks().Cancel(c.Context(), "t"))
+			c.pass(time.Second)
+			require.True(c, b.IsLeader())
+			c.pass(time.Minute)
+			require.Equal(c, []string{"a runs"}, c.noted())
+		})
+	})
+}
+
 // TestFollowerKeepsNoNews: a process that does not lead keeps nothing of the triggers that it hears
 // of, however many tasks come and go. Once it leads it runs what waits.
 func TestFollowerKeepsNoNews(t *testing.T) {

@@ -149,10 +149,10 @@ func (m *Machine) Step() Step {
 		m.enqueue(queued)
 	}
 	switch {
-	case m.call != nil || m.over():
-	case m.question == nil && !m.disabled:
+	case m.call != nil:
+	case !m.over() && m.question == nil && !m.disabled:
 		m.decide(&s)
-	case m.news && m.run != nil && m.opened: // its schedule keeps the task, but the run can be canceled
+	case m.news && m.cancelable(): // nothing else is decided: the term is over, say, or its schedule keeps the task
 		m.read(store.TaskRead{})
 	}
 	if m.call != nil {
@@ -243,8 +243,8 @@ func (m *Machine) Next() int64 {
 
 // Looks reports whether Look may be called.
 func (m *Machine) Looks() bool {
-	able := !m.disabled || m.run != nil // its run may be canceled
-	return !m.over() && m.opened && able && m.call == nil && m.queued == nil
+	able := !m.retired && !m.disabled || m.cancelable()
+	return !m.term.over && m.opened && able && m.call == nil && m.queued == nil
 }
 
 // Look reads the record, for one machine of a term once in LookEvery: two clocks drift apart, one

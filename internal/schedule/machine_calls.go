@@ -62,7 +62,8 @@ func (m *Machine) enqueue(call *Call) {
 // drive sends what is being asked, and gives up on it if the term is over.
 func (m *Machine) drive(s *Step) {
 	t, call := m.term, m.call
-	if m.over() && !call.finish {
+	_, reads := call.Ask.(store.TaskRead)
+	if m.over() && !call.finish && !(reads && m.cancelable()) { // a run that goes on may be canceled
 		m.call = nil
 		if call.give != nil {
 			call.give()
@@ -71,7 +72,7 @@ func (m *Machine) drive(s *Step) {
 		return
 	}
 	last := max(t.ended, call.since) + FinishBound
-	if t.over && t.now >= last {
+	if t.over && t.now >= last && call.finish {
 		m.call = nil
 		call.take(store.TaskReply{Verdict: store.TaskGone}) // unknown: the next leader will find it
 		m.note(Note{Kind: Untold})
@@ -87,7 +88,7 @@ func (m *Machine) drive(s *Step) {
 	} else {
 		s.within(call.at - t.now)
 	}
-	if t.over {
+	if t.over && call.finish {
 		s.within(last - t.now)
 	}
 }

@@ -138,6 +138,11 @@ func (m *Machine) heedCancel() {
 	m.cancel()
 }
 
+// cancelable reports whether a run is on that can be canceled.
+func (m *Machine) cancelable() bool {
+	return m.run != nil && !m.run.canceled && !m.run.finished && (m.opened || m.over())
+}
+
 // cancel ends the run as canceled.
 func (m *Machine) cancel() {
 	m.returned(Canceled, 0)

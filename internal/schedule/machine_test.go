@@ -740,6 +740,37 @@ func TestMachineCancel(t *testing.T) {
 		l = b.lead(2, policy, new(Memory))
 		require.Zero(t, l.began)
 	})
+	for left, leave := range map[string]func(*leader){
+		"its term is over": func(l *leader) { l.term.End() }, "its task was unregistered": func(l *leader) { l.Retire() },
+	} {
+		t.Run(left+", and it goes on", func(t *testing.T) {
+			b := &table{T: t}
+			l := b.lead(1, policy, new(Memory))
+			l.pass(10 * time.Minute)
+			leave(l)
+			l.News()
+			l.drive()
+			require.Empty(t, l.noted)
+			l.cancel("run1")
+			require.Equal(t, []Note{{Kind: Cancel, Run: "run1"}}, l.noted)
+			l.ends(End{Started: true, Failed: true, Text: "bad"})
+			require.Equal(t, "canceled", b.record.Status)
+			require.False(t, l.Busy())
+		})
+		t.Run(left+", and it ends while the record is read", func(t *testing.T) {
+			b := &table{T: t}
+			l := b.lead(1, policy, new(Memory))
+			l.pass(10 * time.Minute)
+			leave(l)
+			l.News()
+			require.IsType(t, store.TaskRead{}, l.Step().Call.Ask)
+			try := l.Sent() // never answered
+			l.ends(succeeds)
+			require.Equal(t, "succeeded", b.record.Status)
+			require.False(t, l.Busy())
+			require.False(t, l.Failed(try))
+		})
+	}
 	t.Run("it waits to be run again", func(t *testing.T) {
 		b := &table{T: t}
 		l := b.lead(1, policy, new(Memory))
