@@ -164,7 +164,7 @@ func (m *Machine) Step() Step {
 // decide finds what is to be asked next.
 func (m *Machine) decide(s *Step) {
 	t := m.term
-	if m.notBefore > t.now {
+	if m.notBefore > t.now && !(m.news && m.opened) {
 		s.within(m.notBefore - t.now)
 		return
 	}
@@ -261,6 +261,9 @@ func (m *Machine) read(r store.TaskRead) {
 			m.opened, m.checked = m.run != nil || ours, false
 			if ours && reply.Record.Waiting() != m.rerunOf {
 				m.rerunOf = "" // it was canceled
+			}
+			if m.rerunOf == "" || !m.opened { // what it waited for is over, as far as is known
+				m.notBefore = 0
 			}
 		},
 	})

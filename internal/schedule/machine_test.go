@@ -783,6 +783,26 @@ func TestMachineCancel(t *testing.T) {
 		require.Zero(t, l.began)
 		require.Equal(t, "canceled", b.record.Status)
 	})
+	for name, end := range map[string]func(*leader){
+		"interrupted": func(l *leader) {
+			l.ends(End{Started: true, Failed: true, Text: "bad", Cut: true, Over: true, In: 30 * time.Minute})
+		},
+		"left behind": func(l *leader) {
+			l.table.record.Retry(l.table.redis(), 1, "run1", 2, 1, (30 * time.Minute).Milliseconds())
+		},
+	} {
+		t.Run(name+", it waits to be run again, and a slot is due", func(t *testing.T) {
+			b := &table{T: t}
+			l := b.lead(1, policy, new(Memory))
+			l.pass(10 * time.Minute)
+			end(l)
+			l = b.lead(2, policy, new(Memory))
+			l.pass(10*time.Minute + LookEvery/2)
+			require.Zero(t, l.began)
+			l.cancel("run1")
+			require.Equal(t, 1, l.began, "it waits no longer")
+		})
+	}
 	t.Run("a leader has died, and the task is paused", func(t *testing.T) {
 		b := &table{T: t}
 		l := b.lead(1, policy, new(Memory))
