@@ -686,8 +686,8 @@ func TestCancelOfARunThatWaits(t *testing.T) {
 	}
 }
 
-// TestCancelOfARunThatIsLeft: a run that goes on after its task was unregistered, or while its leader
-// hands over, is ended by Cancel as any other, and not run again.
+// TestCancelOfARunThatIsLeft: a run that goes on after its task was unregistered, or while its
+// leader hands over, is ended by Cancel as any other, and not run again.
 func TestCancelOfARunThatIsLeft(t *testing.T) {
 	for name, hint := range map[string]bool{"hint": true, "no hint": false} {
 		t.Run("unregistered, "+name, func(t *testing.T) {
