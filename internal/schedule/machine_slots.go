@@ -108,8 +108,8 @@ func (m *Machine) settle(d slotPlan, redis int64) {
 }
 
 // rerun runs again what another leader has left behind, unless Missed asks for no run of its slot
-// by now. If it is due only after a while, only that is looked at, once in LookEvery. It is given up
-// by what the record says then: in a pause, of which its leader may not have heard, it waits.
+// by now. If it is due only after a while, only that is looked at, once in LookEvery. It is given
+// up by what the record says then: in a pause, of which its leader may not have heard, it waits.
 func (m *Machine) rerun(s *Step, redis int64, due time.Duration) {
 	from, outdated := m.record, false
 	m.consult(s, func(p *Policy) { outdated = p.outdated(from, redis) }, func() {

@@ -17,8 +17,8 @@ type Lease interface {
 	Leader(ctx context.Context) (LeaseReply, error)
 	// Terms reads the history of the terms, newest first, at most limit entries of it.
 	Terms(ctx context.Context, limit int) ([]TermEntry, error)
-	// ForgetTerms removes that history, if nobody leads. token is that of the last term as it was read:
-	// Stale if there is a later one.
+	// ForgetTerms removes that history, if nobody leads. token is that of the last term as it was
+	// read: Stale if there is a later one.
 	ForgetTerms(ctx context.Context, token int64) (LeaseReply, error)
 }
 
