@@ -184,6 +184,10 @@ func (o *operator) prepare(command string) {
 	switch command {
 	case "tenure undrain ID":
 		require.NoError(o, o.control.Drain(o.Context(), "web-2"))
+	case "tenure role forget NAME": // one that somebody led long ago
+		require.NoError(o, o.client.XAdd(o.Context(), &redis.XAddArgs{
+			Stream: "shop:leader:invoices:terms", Values: []any{"event", "ended", "token", 1, "holder", "web-0", "at", 1000, "reason", "stopped"},
+		}).Err())
 	case "tenure task resume NAME":
 		require.NoError(o, o.control.Pause(o.Context(), "invoices", "the bank is down"))
 	case "tenure task cancel NAME":
