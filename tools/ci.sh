@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What CI runs, called by `make ci`: the checks of the library and of a third of the modules around it, the tests of all,
 # those of the lowest Go and go-redis, the demo, and a bounded slice of the proof: a thirty-second part of the seeded bugs, a fifth
-# of a simulated year of the decisions, and as much of thirty simulated days of the full stack as 12 s hold. The commit
+# of a simulated year of the decisions, and as much of thirty simulated days of the full stack as 25 s hold. The commit
 # chooses the slices; the nightly run does all. All steps are run even after a failure. Fails if any failed.
 #
 # The tests wait a third of their time. Meanwhile, at the lowest priority, what comes after them is compiled, and lint runs;
@@ -59,10 +59,10 @@ trap 'rm -f "$findings"' EXIT
 linting=$!
 step make test
 step lint
-step make floor SHORT_FLAGS=-count=1 PACKAGES=./tenuretest
+step make floor SHORT_FLAGS=-count=1 PACKAGES="./tenuretest ./examples/quickstart"
 step make bugs PART="$((committed % 32 + 1))/32"
 step bounded 400 make sim YEARS=0.2
-step bounded 400 make virtual DAYS=30 WALL=12s
+step bounded 400 make virtual DAYS=30 WALL=25s
 step bounded 120 make demo FOR=20s
 
 printf '\n### in all: %d s\n' "$SECONDS"
