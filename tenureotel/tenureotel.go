@@ -12,7 +12,6 @@
 package tenureotel
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -186,7 +185,7 @@ func (t *terms) event(e tenure.Event) {
 			missed.End(trace.WithTimestamp(e.Time))
 		}
 		_, t.on[e.Role] = t.tracer.Start(context.Background(), "tenure.term", trace.WithTimestamp(e.Time), trace.WithNewRoot(), trace.WithAttributes(
-			attribute.String("tenure.role", cmp.Or(e.Role, telemetry.DefaultRole)), attribute.Int64("tenure.token", e.Token), attribute.String("tenure.instance", e.InstanceID)))
+			attribute.String("tenure.role", telemetry.RoleLabel(e.Role)), attribute.Int64("tenure.token", e.Token), attribute.String("tenure.instance", e.InstanceID)))
 	case tenure.EventTermEnded:
 		span, on := t.on[e.Role]
 		if !on {

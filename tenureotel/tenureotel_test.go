@@ -162,6 +162,7 @@ func TestMetricsAndSpans(t *testing.T) {
 	s.control.Depose()
 	term := s.ended("tenure.term")
 	require.False(t, term.Parent().IsValid())
+	require.Contains(t, term.Attributes(), attribute.String("tenure.role", "default"), "as the metrics call it")
 	require.Equal(t, map[string]float64{namespace + ",role=default": 0}, s.values("tenure.leader"), "not left out")
 }
 

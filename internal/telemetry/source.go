@@ -123,16 +123,17 @@ func (s *Source) call(c tenure.Call) {
 		s.mu.Unlock()
 	}
 	if c.Name == "renew" && c.Margin > 0 {
-		s.sink.Record(RenewSafety, c.Margin.Seconds(), roleLabel(c.Role))
+		s.sink.Record(RenewSafety, c.Margin.Seconds(), RoleLabel(c.Role))
 	}
 }
 
 // DefaultRole is the value of the label role for the default role.
 const DefaultRole = "default"
 
-// roleLabel is the label of a role. It depends on nothing but the name, since a role may come while
-// the process runs. Of a role that has the name of the default one it is none that a role can have.
-func roleLabel(name string) string {
+// RoleLabel is the value of the label for a role. It depends on nothing but the name, since a role
+// may come while the process runs. Of a role that has the name of the default one it is none that a
+// role can have.
+func RoleLabel(name string) string {
 	switch name {
 	case "":
 		return DefaultRole
@@ -156,7 +157,7 @@ func (s *Source) event(e tenure.Event) {
 		s.lead(e.Role, e.InstanceID, e.Time)
 		s.tookOver(e)
 	case tenure.EventTermEnded:
-		s.add(LeadershipChanges, 1, roleLabel(e.Role), e.Reason)
+		s.add(LeadershipChanges, 1, RoleLabel(e.Role), e.Reason)
 		if e.Role == s.c.Elector().Role() {
 			s.mu.Lock()
 			s.counts, s.held = nil, 0
@@ -369,7 +370,7 @@ func (s *Source) readHistory(role string, token int64) {
 			continue
 		}
 		if ended := terms[i+1].Ended; !ended.IsZero() && !term.Began.Before(ended) { // at one instant: within one millisecond of Redis's clock
-			s.sink.Record(Failover, term.Gap.Seconds(), roleLabel(role))
+			s.sink.Record(Failover, term.Gap.Seconds(), RoleLabel(role))
 		}
 	}
 }
@@ -494,7 +495,7 @@ func (s *Source) totals() map[series]float64 {
 	totals := make(map[series]float64, len(s.counters))
 	for of, value := range s.counters {
 		if of.metric == Unowned {
-			of.labels = roleLabel(of.labels)
+			of.labels = RoleLabel(of.labels)
 		}
 		totals[of] += value
 	}
@@ -515,7 +516,7 @@ func (s *Source) known() (ended map[string]time.Time, led map[string]bool) {
 }
 
 func (s *Source) election(e *tenure.Elector, status tenure.ElectionStatus, totals map[series]float64, emit Emit) {
-	label := roleLabel(e.Role())
+	label := RoleLabel(e.Role())
 	emit(Leader, truth(e.IsLeader()), label)
 	emit(LeaseTTL, e.Guarantees().LeaseTTL.Seconds(), label)
 	remaining, token := 0.0, status.LeaderToken

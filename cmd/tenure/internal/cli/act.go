@@ -112,12 +112,13 @@ func (a *app) instanceCommand(use, short, long, done string, do func(source.Sour
 func (a *app) roleCommand() *cobra.Command {
 	role := &cobra.Command{Use: "role", Short: "Forget a role that is gone"}
 	role.AddCommand(a.act(&cobra.Command{
-		Use: "forget ROLE", Short: "Remove the history of a role that no program has any more, and its tasks", Args: first(cobra.ExactArgs(1), checkAnyRole),
+		Use: "forget ROLE", Short: "Remove the history of a role that no program has any more, and its tasks", Args: first(cobra.ExactArgs(1), func(name string) error { return checkAnyRole(out.NamedRole(name)) }),
 		Long: `forget is for a role that a deploy has taken out, and that status shows as one that nobody
-leads. It removes the history of its terms, and the records of its tasks with their histories.
-Nobody may have led it for a minute. If it comes back, its tokens go on. The default role is ''.`,
+leads; ROLE is what status calls it. It removes the history of its terms, and the records of its
+tasks with their histories. Nobody may have led it for a minute. If it comes back, its tokens go on.`,
 	}, func(ctx context.Context, from source.Source, args []string) (outcome, error) {
-		return outcome{Of: args[0], Text: out.Role(args[0]) + " is forgotten"}, from.ForgetRole(ctx, args[0])
+		gone := out.NamedRole(args[0])
+		return outcome{Of: gone, Text: out.Role(gone) + " is forgotten"}, from.ForgetRole(ctx, gone)
 	}))
 	return role
 }

@@ -266,8 +266,8 @@ func (a *app) prepare(command *cobra.Command, _ []string) error {
 		}
 		a.flags.timeout = timeout
 	}
-	if role := a.role(); role != "" && flags.Lookup("role") != nil {
-		if err := checkRole(role); err != nil {
+	if flags.Lookup("role") != nil {
+		if err := checkAnyRole(a.role()); err != nil {
 			return err
 		}
 	}
