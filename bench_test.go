@@ -923,15 +923,15 @@ func processTime(b *testing.B) time.Duration {
 }
 
 // redisTime is the processor time that a server has used.
-func redisTime(b *testing.B, server *redistest.Server) (spent time.Duration) {
-	b.Helper()
+func redisTime(tb testing.TB, server *redistest.Server) (spent time.Duration) {
+	tb.Helper()
 	if server == nil {
 		return 0
 	}
-	info := server.Info(b, "cpu")
+	info := server.Info(tb, "cpu")
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(info[field], 64)
-		require.NoError(b, err)
+		require.NoError(tb, err)
 		spent += time.Duration(seconds * float64(time.Second))
 	}
 	return spent
