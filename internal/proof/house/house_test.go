@@ -154,22 +154,45 @@ func (empty) Import(path string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// TestDocsNameTests: every test, fuzz target, benchmark and example that the documents name is
-// there.
-func TestDocsNameTests(t *testing.T) {
-	there := map[string]bool{}
+// tests are the folders of every test, fuzz target, benchmark and example.
+func tests(t *testing.T) map[string][]string {
+	t.Helper()
+	there := map[string][]string{}
 	definition := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && strings.HasSuffix(path, "_test.go") {
 			source, err := os.ReadFile(path)
 			for _, found := range definition.FindAllStringSubmatch(string(source), -1) {
-				there[found[1]] = true
+				there[found[1]] = append(there[found[1]], filepath.Dir(path))
 			}
 			return err
 		}
 		return err
 	})
 	require.NoError(t, err)
+	return there
+}
+
+// TestRacelessTests: a test that `make test` runs without the race detector is in one of the packages
+// in which it looks for such tests. No other has its name, which would be run nowhere.
+func TestRacelessTests(t *testing.T) {
+	makefile, there := sources(t, "Makefile"), tests(t)
+	list := func(name string) string {
+		found := regexp.MustCompile(`(?m)^` + name + `\s*:= (.+)$`).FindStringSubmatch(makefile)
+		require.NotNil(t, found, name)
+		return found[1]
+	}
+	packages := strings.Fields(strings.ReplaceAll(list("RACELESS_PACKAGES"), "./", ""))
+	for name := range strings.SplitSeq(list("RACELESS"), "|") {
+		require.Len(t, there[name], 1, name)
+		require.Contains(t, packages, there[name][0], name)
+	}
+}
+
+// TestDocsNameTests: every test, fuzz target, benchmark and example that the documents name is
+// there.
+func TestDocsNameTests(t *testing.T) {
+	there := tests(t)
 	documents, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	named := 0
@@ -178,7 +201,7 @@ func TestDocsNameTests(t *testing.T) {
 		require.NoError(t, err)
 		for _, found := range regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)\\w*)`").FindAllStringSubmatch(string(text), -1) {
 			named++
-			require.True(t, there[found[1]], "%s names %s", path, found[1])
+			require.NotEmpty(t, there[found[1]], "%s names %s", path, found[1])
 		}
 	}
 	require.Greater(t, named, 80)
