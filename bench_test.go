@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"slices"
@@ -206,6 +208,27 @@ func BenchmarkAcquireRelease(b *testing.B) {
 func TestSizeOfARole(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(Elector{}), uintptr(1536))
 	require.LessOrEqual(t, unsafe.Sizeof(lease.Candidate{}), uintptr(704))
+}
+
+// TestImportCostsLittle: a program that imports tenure does not wait for it at its start. Scripts that
+// are loaded, and expressions that count to a hundred, took 28,000 allocations and tens of
+// milliseconds.
+func TestImportCostsLittle(t *testing.T) {
+	program, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^$")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	trace, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", trace)
+	all := regexp.MustCompile(`(?m)^init github\.com/tenure-go/tenure(?:/internal/(?:cron|lease|memstore|redisstore|store))? @.* (\d+) allocs$`).FindAllStringSubmatch(string(trace), -1)
+	require.GreaterOrEqual(t, len(all), 3)
+	sum := 0
+	for _, found := range all {
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		sum += n
+	}
+	require.Less(t, sum, 2000, "%s", trace)
 }
 
 // What a renewal, and an acquire with its release, may cost the process: round trips, and

@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -167,7 +166,7 @@ func (c *checker) tagged(field, name string) {
 // newRedisStore checks that the client can serve the options.
 func newRedisStore(rdb redis.UniversalClient, c *checker, opts Options) *redisstore.Store {
 	c.client(rdb)
-	s := redisstore.New(rdb, contract, opts.Namespace, opts.InstanceID, opts.secret)
+	s := redisstore.New(rdb, contract(), opts.Namespace, opts.InstanceID, opts.secret)
 	if s.IsSpread() {
 		c.tagged("Namespace", opts.Namespace)
 		c.spreadElection("Election.", opts.Election)
@@ -325,7 +324,7 @@ func (c *checker) says(prefix string, p store.Profile) {
 	}
 	whole("WorkerCount", p.WorkerCount, store.MaxWorkers)
 	whole("WorkerID", p.WorkerID, store.MaxWorkers)
-	word := func(field, text string, pattern *regexp.Regexp) {
+	word := func(field, text string, pattern *store.Pattern) {
 		if text != "" && !pattern.MatchString(text) {
 			c.refuse(prefix+field, text, "must match %s", pattern)
 		}

@@ -54,7 +54,7 @@ func (h *crowdHook) failing(fail func() error) {
 }
 
 func (h *crowdHook) note(cmds ...redis.Cmder) error {
-	digests := (*hook.Scripts).Digests()
+	digests := (*hook.Scripts)().Digests()
 	h.mu.Lock()
 	beats, asks := len(h.beats), len(h.asks)
 	for _, cmd := range cmds {

@@ -2,6 +2,7 @@ package tenure
 
 import (
 	_ "embed"
+	"sync"
 
 	"github.com/tenure-go/tenure/internal/redisstore"
 )
@@ -9,5 +10,6 @@ import (
 //go:embed scripts.lua
 var scriptsLua string
 
-// contract is what the embedded file says, loaded once.
-var contract = redisstore.MustLoad(scriptsLua)
+// contract is what the embedded file says. It is loaded for the first client: no program waits for it
+// that only imports this package.
+var contract = sync.OnceValue(func() *redisstore.Scripts { return redisstore.MustLoad(scriptsLua) })

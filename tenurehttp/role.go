@@ -5,28 +5,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
-// roleName is what the name of a role may be, but for a reserved one.
-var roleName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-
-// isRole reports whether a role can have that name; "" is the default one. The keys of the others
-// would be those of the default role.
-func isRole(name string) bool {
-	switch name {
-	case "":
-		return true
-	case "since", "term", "terms", "events":
-		return false
-	}
-	return roleName.MatchString(name)
-}
+// isRole reports whether a role can have that name; "" is the default one.
+func isRole(name string) bool { return name == "" || store.IsRole(name) }
 
 // The bounds of the roles that are asked for by name: what Redis gets does not grow with the names
 // that somebody makes up.

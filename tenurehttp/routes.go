@@ -3,9 +3,10 @@ package tenurehttp
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // route is one thing that can be asked for. Paths are compared as they are: nothing is cleaned,
@@ -52,7 +53,7 @@ func (h *Handler) table() []route {
 }
 
 // named is what a name in a path may be: an instance, a task, a command.
-var named = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+var named = store.IDPattern
 
 // colons reads the one character of a name that encodeURIComponent, and clients that are made from
 // openapi.json, do not leave as it is. No other part of a path has it.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"time"
 )
@@ -16,7 +15,7 @@ const (
 )
 
 // MetricPattern is what the name of a metric looks like.
-var MetricPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+var MetricPattern = pattern(`A-Za-z0-9._:-`, 64)
 
 // Metric is one number of a program.
 type Metric struct {

@@ -9,13 +9,13 @@ import (
 // What names are made of.
 var (
 	// IDPattern is that of an instance ID, and of a Namespace or LeaderKey without a hash tag.
-	IDPattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	IDPattern = pattern(`A-Za-z0-9._:-`, 128)
 	// RolePattern is that of a role, and of a task.
-	RolePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	RolePattern = pattern(`A-Za-z0-9._-`, 128)
 	// TagPattern finds a hash tag.
 	TagPattern = regexp.MustCompile(`\{[A-Za-z0-9._:-]+\}`)
 	// IncarnationPattern is that of an incarnation, and of the status of an instance.
-	IncarnationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	IncarnationPattern = pattern(`A-Za-z0-9_-`, 64)
 	// CommandIDPattern is that of the ID of a command.
 	CommandIDPattern = IncarnationPattern
 )

@@ -64,11 +64,11 @@ const (
 // What is said of an instance is made of these.
 var (
 	// AddressPattern is that of an address: what a URI is made of.
-	AddressPattern = regexp.MustCompile(`^[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{1,256}$`)
+	AddressPattern = pattern(`A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-`, 256)
 	// HostPattern is that of a host, by name or by IP.
-	HostPattern = regexp.MustCompile(`^[A-Za-z0-9._:%-]{1,253}$`)
+	HostPattern = pattern(`A-Za-z0-9._:%-`, 253)
 	// VersionPattern is that of a version.
-	VersionPattern = regexp.MustCompile(`^[A-Za-z0-9._~:/@+()-]{1,128}$`)
+	VersionPattern = pattern(`A-Za-z0-9._~:/@+()-`, 128)
 )
 
 // Pieces returns the record that tenure writes of an instance: its times go between the two. Words
@@ -174,7 +174,7 @@ func jsonBetween(raw json.RawMessage, most float64) float64 {
 }
 
 // jsonWord is a text that the pattern allows, and "" for anything else.
-func jsonWord(raw json.RawMessage, pattern *regexp.Regexp) string {
+func jsonWord(raw json.RawMessage, pattern *Pattern) string {
 	var word string
 	if json.Unmarshal(raw, &word) != nil || !pattern.MatchString(word) {
 		return ""

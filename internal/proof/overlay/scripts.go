@@ -19,10 +19,9 @@ func TakeScripts() {
 		return
 	}
 	source, err := os.ReadFile(path)
-	if err == nil {
-		*hook.Scripts, err = redisstore.Load(string(source))
-	}
 	if err != nil {
 		panic(err)
 	}
+	scripts := redisstore.MustLoad(string(source))
+	*hook.Scripts = func() *redisstore.Scripts { return scripts }
 }

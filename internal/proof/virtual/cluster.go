@@ -122,7 +122,7 @@ func inCluster(t *testing.T, seed uint64, setup setup, fn func(*cluster)) (diges
 // scriptNames are the names of the scripts, by hash.
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
-	for name, digest := range (*hook.Scripts).Digests() {
+	for name, digest := range (*hook.Scripts)().Digests() {
 		names[digest] = name
 	}
 	return names

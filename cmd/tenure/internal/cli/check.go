@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,21 +14,14 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
-)
-
-// What arguments may be. They are looked at before anybody is asked: what is wrong with them is
-// said in the same words, and with the same exit code, over Redis and over the HTTP API.
-var (
-	instancePattern = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
-	namePattern     = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`) // of a role, and of a task
-	prefixPattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,128}$`) // of that of a task
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // mostInstances is how many instances Registry.WaitFor can wait for.
 const mostInstances = 100_000
 
 func checkInstance(id string) error {
-	return checkName(id, "an instance", instancePattern, "tenure instances lists them")
+	return checkName(id, "an instance", store.IDPattern, "tenure instances lists them")
 }
 
 // checkHeir is for an instance that may be any: "".
@@ -41,25 +33,22 @@ func checkHeir(id string) error {
 }
 
 func checkTask(name string) error {
-	return checkName(name, "a task", namePattern, "tenure tasks lists them")
+	return checkName(name, "a task", store.RolePattern, "tenure tasks lists them")
 }
 
 // checkPrefix checks the beginning of the name of a task.
 func checkPrefix(prefix string) error {
-	if prefixPattern.MatchString(prefix) {
+	if prefix == "" || store.RolePattern.MatchString(prefix) {
 		return nil
 	}
-	return fmt.Errorf("--prefix %.100q begins no name of a task: it must match %s", prefix, prefixPattern)
+	return fmt.Errorf("--prefix %.100q begins no name of a task: it must match %s", prefix, store.RolePattern)
 }
 
-// reservedRoles are names whose keys are those of the default role.
-var reservedRoles = []string{"since", "term", "terms", "events"}
-
 func checkRole(name string) error {
-	if slices.Contains(reservedRoles, name) {
+	if slices.Contains(store.ReservedRoles, name) {
 		return fmt.Errorf("%q is no name of a role: it is reserved (fix: tenure status lists them)", name)
 	}
-	return checkName(name, "a role", namePattern, "tenure status lists them")
+	return checkName(name, "a role", store.RolePattern, "tenure status lists them")
 }
 
 // checkAnyRole is for a role that may be the default one: "".
@@ -70,7 +59,7 @@ func checkAnyRole(name string) error {
 	return checkRole(name)
 }
 
-func checkName(name, of string, pattern *regexp.Regexp, fix string) error {
+func checkName(name, of string, pattern *store.Pattern, fix string) error {
 	if pattern.MatchString(name) {
 		return nil
 	}
