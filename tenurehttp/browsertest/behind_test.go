@@ -48,3 +48,38 @@ func TestAnswersOfTwoProcesses(t *testing.T) {
 	p.says("#roles", "web-1 leads")
 	p.clean()
 }
+
+// TestAnswersOfAProcessWithoutRedis: behind a load balancer one process may be cut off from Redis.
+// The page does not turn grey with each of its answers, as long as another one knows more.
+func TestAnswersOfAProcessWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.lead("", 30, 24, "web-1 5 0")
+	s.roles[0]["status"] = map[string]any{"led": true, "lease_ttl_seconds": 30, "for_seconds": 5 * 3600}
+	s.log = []tenure.Change{{ID: "1795295029000-0", Type: tenure.ChangeElected, InstanceID: "web-1", Time: time.Now()}}
+	s.began = time.Now().Add(-3 * time.Minute) // of the last answer that the other process had
+	p := open(t, s.url, desk)
+	p.says("#live", "live")
+	eval[bool](p, "window.shown = []; new MutationObserver(() => window.shown.push(document.getElementById('live').textContent)).observe(document.getElementById('live'), { subtree: true, childList: true, characterData: true }); true")
+	asked, since := 0, 0
+	s.change(func() {
+		since = s.snapshots
+		s.each = func(n int) {
+			asked = n
+			if s.stale = ""; n%2 == 1 {
+				s.stale = "redis is unreachable: i/o timeout"
+			}
+		}
+	})
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return asked >= since+6
+	}, patience, pollEach)
+	for _, text := range eval[[]string](p, "window.shown") {
+		require.Contains(t, text, "live")
+	}
+	s.change(func() { s.each, s.stale = nil, "redis is unreachable: i/o timeout" })
+	p.says("#lost", "Redis gives no usable answer since")
+	p.clean()
+}

@@ -27,3 +27,34 @@ func TestManyRoles(t *testing.T) {
 	require.Equal(t, "r28 r29 r30 r31", eval[string](p, bands))
 	p.clean()
 }
+
+// TestManyTerms: what an answer costs the page does not grow with the square of the roles.
+func TestManyTerms(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	const roles, terms = 200, 10
+	for i := range roles {
+		var leaders []string
+		for j := range terms {
+			leaders = append(leaders, fmt.Sprintf("web-%d %d 0", j, terms-j))
+		}
+		s.lead(fmt.Sprintf("r%03d", i), 30, 20, leaders...)
+	}
+	p := open(t, s.url, desk)
+	p.says("#roles", "web-9 leads")
+	eval[bool](p, `{
+		window.costs = [];
+		let parsed = 0;
+		const [parse, json] = [Date.parse, Response.prototype.json];
+		Date.parse = (text) => { parsed++; return parse(text); };
+		Response.prototype.json = async function () {
+			const answer = await json.call(this);
+			const before = parsed;
+			setTimeout(() => window.costs.push(parsed - before));
+			return answer;
+		};
+	} true`)
+	p.until("window.costs.length >= 2")
+	require.Less(t, eval[int](p, "Math.max(...window.costs)"), 20*roles*terms, "times that are read of one answer")
+	p.clean()
+}

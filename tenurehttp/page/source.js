@@ -6,12 +6,14 @@ const pace = 2000; // between two snapshots, in milliseconds
 const soonest = 250; // between two, if changes come fast
 const patience = 8000; // for one answer
 const silence = 40000; // of a stream, which sends a ping each 15 s
+const longAgo = 10; // an answer that is older than what is shown by so many seconds is that of a process that Redis does not answer
 const asides = 20; // answers in a row that are older than what is shown; then Redis has lost the rest
 
 // state is what is known. Times in it are of performance.now().
 export const state = {
   snapshot: null,
   received: 0, // the snapshot
+  receivedAt: 0, // likewise, by Date.now()
   offset: 0, // of Redis's clock before this one's, in seconds
   ahead: 0, // of the server's clock before that of Redis
   lost: 0, // since when nothing answers; 0: it does
@@ -47,10 +49,11 @@ export const now = () => Date.now() / 1000 + state.offset;
 // serverNow is the clock of the process that answers, by which it says until when it waits.
 export const serverNow = () => now() + state.ahead;
 
-// age is how old the snapshot is by now, in seconds.
+// age is how old the snapshot is by now, in seconds. While the machine sleeps one of the clocks
+// stands still.
 export function age() {
   if (!state.snapshot) return Infinity;
-  return state.snapshot.age_seconds + (performance.now() - state.received) / 1000;
+  return state.snapshot.age_seconds + Math.max(performance.now() - state.received, Date.now() - state.receivedAt) / 1000;
 }
 
 // lacks says whether a part of the snapshot is empty since it could not be read.
@@ -157,7 +160,7 @@ async function load() {
   flight = read();
   await flight;
   flight = null;
-  slow = performance.now() - began;
+  slow = state.lost ? 0 : performance.now() - began; // for as long as nothing answers it says nothing of the server
   clearTimeout(timer);
   if (again) soon();
   else if (!document.hidden) timer = setTimeout(load, Math.max(pace, 10 * slow));
@@ -214,12 +217,16 @@ function place(change) {
   return { ms: Number(ms), nth: Number(nth) };
 }
 
-// isOlder says that a snapshot lacks a change that is shown: behind a load balancer it may be that of
-// another process, which has not read so far yet.
+// isOlder says that a snapshot lacks a change that is shown, or is from long before: behind a load
+// balancer it may be that of another process, which has not read so far yet, or cannot.
 function isOlder(snapshot) {
-  const [got, shown] = [place(snapshot.log[0]), place(state.snapshot?.log[0])];
-  return got.ms < shown.ms || (got.ms === shown.ms && got.nth < shown.nth);
+  if (!state.snapshot) return false;
+  const [got, shown] = [place(snapshot.log[0]), place(state.snapshot.log[0])];
+  return got.ms < shown.ms || (got.ms === shown.ms && got.nth < shown.nth) || readAt(snapshot) < readAt(state.snapshot) - longAgo;
 }
+
+// readAt is when a snapshot was read, by Redis's clock; NaN: it is not known.
+const readAt = (snapshot) => redisClock(snapshot) - snapshot.age_seconds;
 
 // redisClock is what Redis's clock shows, by since when and for how long somebody has led a role.
 // Nobody leads: it is not known.
@@ -241,11 +248,12 @@ function take(snapshot) {
   const first = !state.snapshot;
   state.snapshot = snapshot;
   state.received = performance.now();
+  state.receivedAt = Date.now();
   const server = Date.parse(snapshot.at) / 1000 + snapshot.age_seconds;
   const redis = redisClock(snapshot) ?? server;
   state.offset = redis - Date.now() / 1000;
   state.ahead = server - redis;
-  for (const role of snapshot.roles) keep(role.terms);
+  keep(snapshot.roles.flatMap((role) => role.terms));
   if (first && snapshot.actions.length === 0) {
     const mine = generation;
     ask("drain", { method: "OPTIONS" }).then((answer) => {
