@@ -219,6 +219,16 @@ func TestActionsOfWhatIsNoMore(t *testing.T) {
 		s.change(func() { s.roles = before })
 		p.says("#roles", "web-2 leads")
 	}
+	eval[bool](p, "location.hash = '#instance:web-4'; true")
+	p.click("[data-action=drain]")
+	p.says("#ask", "It leads nothing, so nothing moves.")
+	before := s.roles
+	s.change(func() { s.roles = nil; s.lead("", 30, 24, "web-2 3.2 0", "web-4 0 0") })
+	p.says("#roles", "web-4 leads")
+	p.click("#ask [type=submit]")
+	p.says("#ask .outcome", "Not asked: web-4 leads default now.")
+	p.click("#ask .plain")
+	s.change(func() { s.roles = before })
 	eval[bool](p, "location.hash = '#task:reindex'; true")
 	p.click("[data-action=cancel]")
 	p.says("#ask", "Cancel the run of reindex?")

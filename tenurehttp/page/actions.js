@@ -12,7 +12,7 @@ const kinds = {
   drain: {
     label: "Drain", title: (c) => `Drain ${c.instance.instance_id}?`,
     effect: (c) => `${moved(c.led)} It stays up and takes no work until the drain is ended.`,
-    body: (c) => ({ instance_id: c.instance.instance_id }),
+    body: (c) => ({ instance_id: c.instance.instance_id }), gone: leadsMore,
   },
   undrain: {
     label: "End the drain", title: (c) => `End the drain of ${c.instance.instance_id}?`, effect: () => "It takes work again and may lead again.",
@@ -77,6 +77,13 @@ function anotherTerm(c) {
   return `${role.leader ? role.leader.instance_id || "another program" : "nobody"} leads ${roleName(c.role)} now`;
 }
 
+// leadsMore says so if an instance leads what it did not when the dialog was opened: more would move
+// than was said; "": it does not.
+function leadsMore(c) {
+  const more = state.snapshot.roles.filter((r) => r.leader?.instance_id === c.instance.instance_id && !c.led.includes(r.role));
+  return more.length > 0 ? `${c.instance.instance_id} leads ${list(more.map((r) => roleName(r.role)))} now` : "";
+}
+
 // anotherRun says so if another run has begun since the dialog was opened; "": none has, or that is
 // not known.
 function anotherRun(c) {
@@ -99,7 +106,7 @@ function confirm(name, context) {
   const from = document.activeElement;
   const input = kind.field && (kind.field.lines ? el("textarea", { id: "ask-field", name: kind.field.name, rows: 3, maxlength: 900, spellcheck: "false" }) : el("input", { id: "ask-field", name: kind.field.name, maxlength: 128, autocomplete: "off", list: kind.field.list ? "ask-list" : null }));
   const choices = kind.field?.list && el("datalist", { id: "ask-list" }, ...kind.field.list().map((value) => el("option", { value })));
-  const outcome = el("p", { class: "outcome", tabindex: -1, hidden: true });
+  const outcome = el("p", { class: "outcome", role: "status", tabindex: -1, hidden: true });
   const no = el("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Leave it");
   const yes = el("button", { type: "submit" }, kind.label);
   const form = el("form", { method: "dialog" }, el("h2", { id: "ask-title" }, kind.title(context)), el("p", {}, kind.effect(context)),
@@ -110,16 +117,21 @@ function confirm(name, context) {
     no.textContent = "Close";
     if (input) input.disabled = true;
     const report = (text, shape, warn) => {
-      outcome.hidden = false;
+      if (outcome.textContent === ` ${text}`) return;
       outcome.classList.toggle("warn", Boolean(warn));
       outcome.replaceChildren(icon(shape), ` ${text}`);
-      if (!outcome.contains(document.activeElement)) outcome.focus();
+      if (!outcome.hidden) return; // the focus may be elsewhere by now
+      outcome.hidden = false;
+      outcome.focus();
     };
     const gone = kind.gone?.(context); // while the dialog was open
     if (gone) report(`Not asked: ${gone}.`, "triangle", true);
     else send(kind, name, kind.body(context, input?.value.trim() ?? ""), report);
   });
-  dialog.addEventListener("close", () => { if (from?.isConnected) from.focus(); }, { once: true });
+  form.addEventListener("keypress", (event) => { // a key that is held since before the question is no answer
+    if (event.repeat && event.key === "Enter" && !kind.field?.lines) event.preventDefault();
+  });
+  dialog.addEventListener("close", () => (from?.isConnected ? from : document.getElementById("drawer")).focus(), { once: true });
   dialog.replaceChildren(form);
   dialog.showModal();
   (input ?? no).focus();

@@ -11,11 +11,13 @@ import { buttons } from "./actions.js";
 
 const runsShown = 100;
 const termsShown = 20;
+const heldFor = 15000; // for which what somebody has in hand stays as it is, in milliseconds
 
 let open = null; // what is shown
 let extra = {}; // what was read for it
 let before = null; // where the focus was
 let drawn = "";
+let held = 0; // since when what is shown stays, though it should say something else; 0: it should not
 let pressed = false; // a button of the pointer is down in the drawer: what is below it must stay until it is up
 
 export function startDrawer(drawer) {
@@ -85,16 +87,22 @@ export function drawDrawer(drawer) {
   put(drawer.querySelector("h2"), title);
   const text = JSON.stringify(key);
   const body = drawer.querySelector(".body");
-  if (text !== drawn && (drawn === "" || !inHand(body))) {
+  if (text === drawn) {
+    held = 0;
+  } else if (drawn === "" || !inHand(body) || performance.now() - (held ||= performance.now()) > heldFor) {
+    held = 0;
     drawn = text;
-    const focused = body.contains(document.activeElement) ? document.activeElement.dataset.action : null;
+    const focused = body.contains(document.activeElement) ? nameOf(document.activeElement) : null;
     const unfolded = new Set([...body.querySelectorAll("details[open]")].map((d) => d.dataset.run));
     body.replaceChildren(...parts().filter(Boolean));
     for (const d of body.querySelectorAll("details")) d.open = unfolded.has(d.dataset.run);
-    if (focused) body.querySelector(`[data-action="${focused}"]`)?.focus();
+    if (focused) [...body.querySelectorAll("a, button, summary")].find((node) => nameOf(node) === focused)?.focus({ preventScroll: true });
   }
   for (const node of body.querySelectorAll("[data-live]")) put(node, lives[node.dataset.live]?.() ?? "");
 }
+
+// nameOf tells what can have the focus in the drawer apart, also after it was made anew.
+const nameOf = (node) => node.dataset.action ?? node.getAttribute("href") ?? node.parentElement.dataset.run;
 
 // inHand says that somebody is about to click, or has selected a text: both would be lost.
 function inHand(body) {

@@ -27,7 +27,7 @@ export function drawTasks(section) {
   const found = filter ? all.filter((t) => t.status.name.toLowerCase().includes(filter)) : all;
   put(section.querySelector("h2"), lacks("tasks") ? "Tasks" : `Tasks ${all.length.toLocaleString("en")}`);
   put(section.querySelector(".sum"), summary(all, found));
-  show(section.querySelector("input"), all.length > filterFrom);
+  show(section.querySelector("input"), all.length > filterFrom || filter !== "");
   show(rows.box, found.length > 0);
   rows.set(found.length, (i) => found[i]);
   const empty = section.querySelector(".empty");
