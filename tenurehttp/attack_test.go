@@ -341,6 +341,50 @@ func TestSlowRequests(t *testing.T) {
 	})
 }
 
+// TestBodiesThatDoNotCome: who announces a body and does not send it is cut off, also without
+// credentials, and where no body is read. A body that has come bounds nothing.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.serve(tenurehttp.New(a, operators))
+		for _, head := range []string{
+			"GET /readyz HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\n", "GET /api/cluster/events HTTP/1.1\r\nHost: shop\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"POST /api/cluster/drain HTTP/1.1\r\nHost: shop\r\nContent-Length: 10\r\n\r\n{",
+			"POST /api/cluster/drain HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer token-of-ann\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{",
+		} {
+			slow, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+			require.NoError(s, err)
+			_, err = fmt.Fprint(slow, head)
+			require.NoError(s, err)
+			ended := make(chan error, 1)
+			go func() { // ends with the connection
+				_, err := io.Copy(io.Discard, slow)
+				ended <- err
+			}()
+			s.pass(time.Minute)
+			select {
+			case <-ended:
+			default:
+				require.Fail(s, "it is not cut off", head)
+			}
+			require.NoError(s, slow.Close())
+		}
+		stream, err := w.client.DialContext(s.Context(), "tcp", "shop:80")
+		require.NoError(s, err)
+		s.Cleanup(func() { _ = stream.Close() })
+		_, err = fmt.Fprint(stream, "GET /api/cluster/events HTTP/1.1\r\nHost: shop\r\nContent-Length: 2\r\n\r\n{}")
+		require.NoError(s, err)
+		ended := make(chan error, 1)
+		go func() { // ends with the connection
+			_, err := io.Copy(io.Discard, stream)
+			ended <- err
+		}()
+		s.pass(10 * time.Minute)
+		require.Empty(s, ended)
+	})
+}
+
 // TestClientsThatDoNotRead: each piece of an answer has 30 s, or what the WriteTimeout of the
 // server says. Who reads slowly gets all of it.
 func TestClientsThatDoNotRead(t *testing.T) {

@@ -47,7 +47,7 @@ const (
 // and its age.
 //
 // A client must take each 64 KiB of an answer within 30 s, or all of it within the WriteTimeout of
-// the server, if that has one.
+// the server, if that has one. It must send the body of a request within 30 s, or the ReadTimeout.
 //
 // Its methods are safe for concurrent use.
 type Handler struct {

@@ -102,7 +102,8 @@ func writeProblem(w http.ResponseWriter, err error) {
 	write(w, p.Status, "application/problem+json", append(body, '\n'))
 }
 
-// The bounds of an answer for a client that hardly reads, or not at all: each piece has so long.
+// The bounds for a client that hardly reads, or not at all: each piece of an answer has so long, as
+// has the body of a request.
 const (
 	pieceBound = 30 * time.Second
 	pieceSize  = 64 << 10
@@ -113,10 +114,18 @@ type boundWriter struct{ http.ResponseWriter }
 
 func (w boundWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// bound makes an answer one that is written in time. A server with a WriteTimeout has its own
-// bound.
+// bound makes an answer one that is written in time, after a request whose body comes in time: else
+// what is not read of it holds up the answer. A server with a ReadTimeout or a WriteTimeout has its
+// own bound.
 func bound(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.WriteTimeout > 0 {
+	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok {
+		server = &http.Server{}
+	}
+	if r.ContentLength != 0 && server.ReadTimeout <= 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(pieceBound)) // net/http ends it with the body
+	}
+	if server.WriteTimeout > 0 {
 		return w
 	}
 	return boundWriter{w}
