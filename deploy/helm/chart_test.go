@@ -309,6 +309,13 @@ func TestGraceAddsUp(t *testing.T) {
 	}
 }
 
+// TestReplicasOfAnAutoscaler: it says how many there are, and a deploy does not set them back.
+func TestReplicasOfAnAutoscaler(t *testing.T) {
+	require.Nil(t, find[*appsv1.Deployment](rendered(t, "shop", "replicas: null"), "shop").Spec.Replicas)
+	require.Nil(t, find[*appsv1.StatefulSet](rendered(t, "shop", "replicas: null\nkind: StatefulSet"), "shop").Spec.Replicas)
+	require.Equal(t, int32(0), *find[*appsv1.Deployment](rendered(t, "shop", "replicas: 0"), "shop").Spec.Replicas)
+}
+
 // TestRenderings: values of many kinds make manifests that Kubernetes takes.
 func TestRenderings(t *testing.T) {
 	for name, values := range map[string]string{
@@ -566,6 +573,9 @@ func TestRefusals(t *testing.T) {
 		"redis: {url: 'redis://a:secret@redis'}":          "url",
 		"redis: {url: http://redis}":                      "url",
 		"redis: {url: 'redis://r', urlSecret: {name: a}}": "urlSecret",
+		"redis: {url: 'redis://r', tls: true}":            "neither redis.tls",
+		"redis: {url: 'rediss://r', username: a}":         "nor redis.username",
+		"redis: {urlSecret: {name: a}, db: 1}":            "nor redis.db",
 		"redis: {caSecret: {name: a}}":                    "redis.caSecret is for TLS",
 		"redis: {url: 'redis://r', caSecret: {name: a}}":  "redis.caSecret is for TLS",
 		"redis: {passwordSecret: {name: a}}\nsecrets: {TENURE_REDIS_PASSWORD: b}": "secrets.TENURE_REDIS_PASSWORD: redis.passwordSecret is there, too",

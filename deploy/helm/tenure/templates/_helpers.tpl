@@ -71,6 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.roles }}{{ $_ := set $own "ROLES" (join "," .) }}{{ end }}
 {{- with .Values.redis }}
 {{- if .cluster }}{{ $_ := set $own "REDIS_CLUSTER" "true" }}{{ end }}
+{{- if and (or .url .urlSecret.name) (or .tls .username .db) }}{{ fail "redis.url and redis.urlSecret name the user, the database and TLS (rediss://) themselves: neither redis.tls nor redis.username nor redis.db beside them" }}{{ end }}
 {{- if and .caSecret.name (not (or .tls .urlSecret.name (hasPrefix "rediss://" .url))) }}{{ fail "redis.caSecret is for TLS: set redis.tls, or a redis.url of rediss://" }}{{ end }}
 {{- if .urlSecret.name }}
 {{- if or .url .passwordSecret.name }}{{ fail "redis.urlSecret stands alone: neither redis.url nor redis.passwordSecret beside it" }}{{ end }}
