@@ -69,6 +69,7 @@ function walk(event) {
 
 function updateLane(row, lane, from, length) {
   const pieces = [];
+  const today = new Date(now() * 1000).toDateString();
   lane.terms.forEach((term, i) => {
     if (term.to < from) return;
     const before = gapBefore(lane.terms, i);
@@ -90,6 +91,9 @@ function updateLane(row, lane, from, length) {
       return;
     }
     item.classList.toggle("current", p.term.current);
+    const says = p.term.current ? "" : [p.from, p.to, p.before, p.term.instance_id, p.term.reason, today].join(); // of thousands the most say what they did
+    if (says && item.says === says) return;
+    item.says = says;
     const link = item.firstElementChild;
     attribute(link, "href", termLink(p.term.role, p.term.token));
     attribute(link, "aria-label", termText(p.term, p.before));
