@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/tenure-go/tenure"
@@ -46,10 +47,29 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	advertise(&env, listener.Addr())
 	shop, err := newShop(env, os.Getenv("SHOP_ADMIN_TOKEN"))
 	if err != nil {
 		_ = listener.Close()
 		return err
 	}
 	return shop.serve(ctx, listener)
+}
+
+// advertise has the other instances forward orders to where this one listens, if the environment
+// names no other address: by the name of this machine, which is that of a container of Compose, too.
+func advertise(env *tenure.EnvOptions, listens net.Addr) {
+	tcp, is := listens.(*net.TCPAddr)
+	if !is || env.Options.Registry.Address != "" {
+		return
+	}
+	host := tcp.IP.String()
+	if tcp.IP.IsUnspecified() {
+		name, err := os.Hostname()
+		if err != nil {
+			return
+		}
+		host = name
+	}
+	env.Options.Registry.Address = "http://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }

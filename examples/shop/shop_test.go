@@ -32,13 +32,14 @@ func start(t *testing.T, redis, id string) *instance {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	for name, value := range map[string]string{
-		"NAMESPACE": "shop", "REDIS_URL": "redis://" + redis, "INSTANCE_ID": id, "ADDRESS": "http://" + listener.Addr().String(),
+		"NAMESPACE": "shop", "REDIS_URL": "redis://" + redis, "INSTANCE_ID": id,
 		"LEASE_TTL": "10s", "RESTART_GUARD": "-1s", "HEARTBEAT_INTERVAL": "200ms",
 	} {
 		t.Setenv("SHOP_"+name, value)
 	}
 	env, err := tenure.OptionsFromEnv("SHOP")
 	require.NoError(t, err)
+	advertise(&env, listener.Addr())
 	s, err := newShop(env, "letmein")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
