@@ -20,7 +20,7 @@ function draw() {
   if (state.snapshot) {
     const s = state.snapshot;
     put(byID("name"), s.namespace);
-    document.title = `${s.namespace} · ${leading(s)} · tenure`;
+    document.title = [s.namespace, document.hidden ? "" : leading(s), "tenure"].filter(Boolean).join(" · "); // a tab that is hidden does not read on
     put(byID("redis"), s.redis.address ? `redis at ${s.redis.address}` : "");
     drawCaller(s);
     drawAttention(s);
@@ -39,6 +39,7 @@ function draw() {
 
 // leading says in a word whether all roles are led. One of which that is not known is not listed.
 function leading(s) {
+  if (state.lost || state.problem || s.stale) return "leader not known";
   if (!s.roles.every((r) => r.leader)) return "no leader";
   if ((s.unread ?? []).some((u) => u.part === "roles" && !s.roles.some((r) => r.role === u.name))) return "leader not known";
   return s.truncated ? "led, as far as is shown" : "led";

@@ -133,6 +133,7 @@ export function start(heard) {
     if (document.hidden) {
       clearTimeout(timer);
       stream.stop();
+      changed();
     } else {
       soon();
       stream.start();
