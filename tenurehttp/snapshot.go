@@ -270,6 +270,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	if err != nil {
 		return err
 	}
+	var vacant []string
 	for i, r := range roles {
 		if r.unread != nil {
 			_ = n.lacks(partRoles, &names[i], r.unread) // which it takes
@@ -286,8 +287,12 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 		}
 		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || cmp.Or(r.unread, r.unlisted) != nil || s.takesPart(r.name) {
 			n.roles = append(n.roles, r)
+			if r.leader == nil && r.unread == nil && !s.isDefault(r.name) {
+				vacant = append(vacant, called(r.name))
+			}
 		}
 	}
+	n.reportVacant(vacant)
 	return nil
 }
 

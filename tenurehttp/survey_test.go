@@ -586,3 +586,35 @@ func TestProblemsOfWhatIsUnread(t *testing.T) {
 		})
 	}
 }
+
+// TestRolesThatNobodyLeads: a cluster of which one role has no leader is not well, as for the
+// command line, though the default role has one.
+func TestRolesThatNobodyLeads(t *testing.T) {
+	inSite(t, func(s *site) {
+		c, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		export, err := c.AddRole("export", tenure.ElectionOptions{})
+		require.NoError(s, err)
+		s.run(c)
+		s.until(func() bool { return c.IsLeader() && export.IsLeader() })
+		w := s.serve(tenurehttp.New(c, tenurehttp.Options{}))
+		d, _ := s.dashboard(tenurehttp.Options{})
+		for _, w := range []*web{w, d} {
+			require.Equal(s, "cluster_healthy true, problems missing", fields(w.get("/api/cluster/status"), "cluster_healthy", "problems"))
+		}
+		for i := range 7 {
+			_, err = c.AddRole(fmt.Sprint("r", i), tenure.ElectionOptions{Ineligible: true})
+			require.NoError(s, err)
+		}
+		export.SetEligible(false)
+		s.pass(10 * time.Second)
+		require.True(s, c.IsLeader())
+		require.False(s, export.IsLeader())
+		for w, want := range map[*web]string{
+			w: "nobody leads role export, role r0, role r1, role r2, role r3 and 3 more", d: "nobody leads role export",
+		} {
+			require.Equal(s, `cluster_healthy false, problems ["`+want+`"]`, fields(w.get("/api/cluster/status"), "cluster_healthy", "problems"))
+			require.Equal(s, []any{want}, w.get("/api/cluster/snapshot")["status"].(map[string]any)["problems"])
+		}
+	})
+}

@@ -3,6 +3,8 @@ package tenurehttp
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tenure-go/tenure"
 )
@@ -42,14 +44,12 @@ func (s *snapshot) reportUnread() {
 	var problems []string
 	for _, u := range s.unread {
 		of := "the " + u.Part
-		switch {
-		case u.Part == partStatus: // whose problems have it already
+		switch u.Part {
+		case partStatus: // whose problems have it already
 			continue
-		case u.Part == partRoles && *u.Name == "":
-			of = "the default role"
-		case u.Part == partRoles:
-			of = "role " + *u.Name
-		case u.Part == partRuns:
+		case partRoles:
+			of = called(*u.Name)
+		case partRuns:
 			of = "the runs of task " + *u.Name
 		}
 		problems = append(problems, fmt.Sprintf("%s cannot be read: %v", of, u.err))
@@ -57,6 +57,30 @@ func (s *snapshot) reportUnread() {
 	if len(problems) > 0 {
 		s.status.Healthy, s.status.Problems = false, append(problems, s.status.Problems...)
 	}
+}
+
+// called is a role as problems name it.
+func called(role string) string {
+	if role == "" {
+		return "the default role"
+	}
+	return "role " + role
+}
+
+// shownVacant is how many roles that nobody leads a problem names.
+const shownVacant = 5
+
+// reportVacant makes roles that nobody leads a problem of the cluster, whose status has the default
+// one only.
+func (s *snapshot) reportVacant(roles []string) {
+	if len(roles) == 0 {
+		return
+	}
+	text := "nobody leads " + strings.Join(roles[:min(len(roles), shownVacant)], ", ")
+	if more := len(roles) - shownVacant; more > 0 {
+		text = fmt.Sprintf("%s and %d more", text, more)
+	}
+	s.status.Healthy, s.status.Problems = false, slices.Concat(s.status.Problems, []string{text})
 }
 
 // nothing is the error if neither log nor instances nor tasks could be read: of roles, all that is

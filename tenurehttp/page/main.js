@@ -86,7 +86,7 @@ function drawCaller(s) {
 
 function drawAttention(s) {
   // Whether a role is led is what its band says, in larger type.
-  const found = (s.status.problems ?? []).filter((text) => text !== "nobody leads")
+  const found = (s.status.problems ?? []).filter((text) => !text.startsWith("nobody leads"))
     .map((text) => ({ text: text.replace(/^(\d+) (?=drifted|down|lost|active|were)/, (_, n) => `${count(Number(n), "instance")} `) }));
   if (s.truncated) found.unshift({ text: "not all is shown: there are more roles, instances or tasks than the server of this page reads" });
   for (const t of s.tasks) {
