@@ -122,9 +122,14 @@ func TestReadsWhileRedisIsDown(t *testing.T) {
 			require.Regexp(s, `^7[0-9]\b`, answer["age_seconds"])
 			require.NotEmpty(s, answer["error"])
 		}
+		status := w.get("/api/cluster/status")
+		require.Equal(s, "cluster_healthy false", fields(status, "cluster_healthy"), "how it is now is not known")
+		require.Equal(s, []any{status["error"]}, status["problems"])
 		s.net.Heal("dashboard")
 		s.until(func() bool { return w.get("/api/cluster/status")["stale"] == false })
-		require.NotContains(s, w.get("/api/cluster/status"), "error")
+		status = w.get("/api/cluster/status")
+		require.NotContains(s, status, "error")
+		require.Equal(s, "cluster_healthy true", fields(status, "cluster_healthy"))
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -69,6 +70,9 @@ func (h *Handler) status(w http.ResponseWriter, r *request) error {
 	answer := statusAnswer{
 		Healthy: s.status.Healthy, Name: s.status.Namespace, Count: s.status.Counts.Total, Active: s.status.Counts.Active, Drifted: s.status.Counts.Drifted,
 		This: h.itself(), Problems: s.status.Problems, age: a,
+	}
+	if a.Stale { // how it is now is not known
+		answer.Healthy, answer.Problems = false, slices.Concat(answer.Problems, []string{a.Error})
 	}
 	if l := s.status.Leader; l.InstanceID != "" {
 		answer.Leader = &statusLeader{ID: l.InstanceID, Since: epoch(l.Since)}
