@@ -253,6 +253,10 @@ func TestParameters(t *testing.T) {
 			"tasks/t/runs?limit=99999999999999999999"} {
 			w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/api/cluster/"+path, "")
 		}
+		for _, query := range []string{"x=1;role=export", "x=1&amp;role=export", "role=%zz"} {
+			w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/api/cluster/role?"+query, "")
+			w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/leaderz?"+query, "")
+		}
 		w.refused(http.StatusNotFound, "gone", http.MethodGet, "/api/cluster/log?after=1-1", "")
 		w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/terms?role=none", "")
 		w.refused(http.StatusNotFound, "not_found", http.MethodGet, "/api/cluster/tasks/none/runs", "")

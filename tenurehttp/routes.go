@@ -3,6 +3,7 @@ package tenurehttp
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -32,10 +33,10 @@ const api = "/api/cluster/"
 // table lists the routes.
 func (h *Handler) table() []route {
 	read := func(path string, serve func(http.ResponseWriter, *request) error) route {
-		return route{http.MethodGet, api + path, ActionRead, serve}
+		return route{http.MethodGet, api + path, ActionRead, readable(serve)}
 	}
 	probe := func(path string, serve func(http.ResponseWriter, *request) error) route {
-		return route{http.MethodGet, path, "", serve}
+		return route{http.MethodGet, path, "", readable(serve)}
 	}
 	routes := []route{
 		{http.MethodGet, "/", "", h.page}, {http.MethodGet, pagePath + "{name}", "", h.file},
@@ -50,6 +51,16 @@ func (h *Handler) table() []route {
 		}
 	}
 	return routes
+}
+
+// readable refuses a query of which a part cannot be read: without that it may ask for another role.
+func readable(serve func(http.ResponseWriter, *request) error) func(http.ResponseWriter, *request) error {
+	return func(w http.ResponseWriter, r *request) error {
+		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+			return &problem{Status: http.StatusBadRequest, Code: "parameter", Detail: fmt.Sprintf("the query cannot be read: %.100q", r.URL.RawQuery)}
+		}
+		return serve(w, r)
+	}
 }
 
 // named is what a name in a path may be: an instance, a task, a command.
