@@ -56,6 +56,11 @@ func TestFocusInAQuestion(t *testing.T) {
 	p.until("window.looks >= window.far")
 	require.Greater(t, eval[int](p, "window.looks"), looks)
 	require.Equal(t, "Close", eval[string](p, focused))
+	s.change(func() { s.down = true })
+	p.says("#ask .outcome", "What became of it is not known")
+	require.Equal(t, "Close", eval[string](p, focused))
+	s.change(func() { s.down = false })
+	p.says("#ask .outcome", "Waiting for its end")
 	s.change(func() {
 		s.result.State = "done"
 		for i := range s.instances {

@@ -6,6 +6,7 @@ import { roleName, seconds, span } from "./words.js";
 
 const looksEach = 700; // at a command that is on, in milliseconds
 const looksFor = 11 * 60 * 1000;
+const unheardFor = 3; // looks without an answer, before that is said
 
 // kinds are the actions: the label of the button, the question, the effect, and the body.
 const kinds = {
@@ -156,12 +157,17 @@ async function send(kind, name, body, report) {
 // follow looks what becomes of a command until it has ended.
 async function follow(kind, command, report) {
   const until = performance.now() + looksFor;
+  let unheard = 0; // looks in a row without an answer: it is looked at again, and may not be listed yet
   while (command.state === "asked" && performance.now() < until) {
-    report(`Asked of ${command.instance_id || "the leader"}${command.by ? ` by ${command.by}` : ""}. Waiting for its end.`, "half");
+    if (unheard < unheardFor) report(`Asked of ${command.instance_id || "the leader"}${command.by ? ` by ${command.by}` : ""}. Waiting for its end.`, "half");
+    else report("What became of it is not known: there is no answer. It is asked again.", "triangle", true);
     await new Promise((resolve) => setTimeout(resolve, looksEach));
     try {
       command = (await get(`commands/${encodeURIComponent(command.id)}`)).command;
-    } catch { /* not listed yet, or no answer: it is looked at again */ }
+      unheard = 0;
+    } catch {
+      unheard++;
+    }
   }
   const by = command.by ? ` Asked for by ${command.by}.` : "";
   const lasted = seconds(command.ended) - seconds(command.asked);
@@ -169,6 +175,6 @@ async function follow(kind, command, report) {
     case "done": return report(`${kind.done ?? "Done"}${lasted >= 1 ? ` after ${span(lasted)}` : ""}.${by}`, "check");
     case "expired": return report(`Nobody took it in time: it is not done any more.${by}`, "triangle", true);
     case "failed": return report(`Failed: ${command.error || "no reason was given"}.${by}`, "cross", true);
-    default: return report(`It is not over yet.${by}`, "half");
+    default: return report(unheard > 0 ? `What became of it is not known.${by}` : `It is not over yet.${by}`, "half", unheard > 0);
   }
 }
