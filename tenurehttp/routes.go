@@ -53,7 +53,8 @@ func (h *Handler) table() []route {
 	return routes
 }
 
-// readable refuses a query of which a part cannot be read: without that it may ask for another role.
+// readable refuses a query of which a part cannot be read: without that it may be about another
+// role.
 func readable(serve func(http.ResponseWriter, *request) error) func(http.ResponseWriter, *request) error {
 	return func(w http.ResponseWriter, r *request) error {
 		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {

@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 }
 
 // advertise has the other instances forward orders to where this one listens, if the environment
-// names no other address: by the name of this machine, which is that of a container of Compose, too.
+// names no other address: by the name of this machine. In Compose that is the name of a container.
 func advertise(env *tenure.EnvOptions, listens net.Addr) {
 	tcp, is := listens.(*net.TCPAddr)
 	if !is || env.Options.Registry.Address != "" {
