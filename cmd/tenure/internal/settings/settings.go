@@ -10,8 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 
@@ -220,14 +222,14 @@ func (s *Settings) readFile(path string) error {
 	}
 	text, err := os.ReadFile(path)
 	switch {
-	case err != nil && !asked && errors.Is(err, fs.ErrNotExist):
+	case err != nil && !asked && isAway(path):
 		return nil
 	case err != nil:
 		return fmt.Errorf("config file: %w", err)
 	}
 	var pairs map[string]yaml.Node
 	if err := yaml.Unmarshal(text, &pairs); err != nil {
-		return fmt.Errorf("config file %s: it must have one \"name: value\" a line: %w", path, err)
+		return fmt.Errorf("config file %s: it must have one \"name: value\" a line: %s", path, quoted.ReplaceAllString(err.Error(), "…"))
 	}
 	for name, node := range pairs {
 		if !slices.Contains(names, name) {
@@ -241,6 +243,16 @@ func (s *Settings) readFile(path string) error {
 		}
 	}
 	return nil
+}
+
+// quoted are the parts of an error of package yaml that stand in the file: one may be a password.
+var quoted = regexp.MustCompile("(?s)anchor '[^']*'|`.*`")
+
+// isAway reports whether there is no such file, as far as this user can see. A program that has
+// taken another user may still have the HOME of root, into which it may not look.
+func isAway(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // Options reads the options and makes the client, which the caller closes. Nothing has talked to

@@ -205,6 +205,44 @@ func TestWhereTheFileIs(t *testing.T) {
 	require.Empty(t, at(""), "who has no home has no file")
 }
 
+// TestHomeThatIsNoFolder: a daemon may have /dev/null for its home, or that of root, from whom it
+// was started: nobody has asked for a file there.
+func TestHomeThatIsNoFolder(t *testing.T) {
+	_ = loaded(t, "", nil)
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(os.DevNull, "config"))
+	t.Setenv("HOME", os.DevNull)
+	_, err := Load("")
+	require.NoError(t, err)
+	_, err = Load(filepath.Join(os.DevNull, "config.yaml"))
+	require.ErrorContains(t, err, "config file", "it was asked for")
+	t.Setenv("TENURE_CONFIG", filepath.Join(os.DevNull, "config.yaml"))
+	_, err = Load("")
+	require.ErrorContains(t, err, "config file", "it was asked for")
+}
+
+// TestHomeOfAnotherUser: one who may not look into it has no file there. A file that is there must
+// be readable.
+func TestHomeOfAnotherUser(t *testing.T) {
+	if os.Geteuid() <= 0 {
+		t.Skip("root may look into every folder")
+	}
+	_ = loaded(t, "", nil)
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	folder, err := os.UserConfigDir()
+	require.NoError(t, err)
+	path := filepath.Join(folder, "tenure", "config.yaml")
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, nil, 0o000))
+	_, err = Load("")
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.NoError(t, os.Chmod(home, 0o000))
+	defer func() { _ = os.Chmod(home, 0o700) }()
+	_, err = Load("")
+	require.NoError(t, err)
+}
+
 // TestWhatAFileMaySay: one value a name. One that is empty says nothing.
 func TestWhatAFileMaySay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -215,6 +253,12 @@ func TestWhatAFileMaySay(t *testing.T) {
 		_, err := Load(path)
 		require.ErrorContains(t, err, want, file)
 		require.ErrorContains(t, err, path)
+	}
+	for _, file := range []string{"redis_password: *hunter2", "hunter2", "- hunter2", "redis_password: 'hunter2", "redis_password: {hunter2: *hunter2"} {
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+		_, err := Load(path)
+		require.Error(t, err, file)
+		require.NotContains(t, err.Error(), "hunter2")
 	}
 	s := loaded(t, "namespace: ''\nredis_url: ''\nrole: null\nredis_password: ~\nby:", nil)
 	require.Empty(t, s.origin)
