@@ -118,6 +118,7 @@ func (g *guardian) start(command []string) bool {
 	path, err := exec.LookPath(command[0])
 	if err == nil {
 		g.main, err = syscall.ForkExec(path, command, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attached()})
+		err = explained(command[0], err)
 	}
 	if err != nil {
 		code := CannotStart
@@ -129,6 +130,23 @@ func (g *guardian) start(command []string) bool {
 	}
 	g.say(reportStarted, strconv.Itoa(g.main))
 	return true
+}
+
+// explained is why the kernel has not started a file that is there: it says neither which file, nor
+// that it is another one that is not there.
+func explained(name string, err error) error {
+	var fix string
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOENT):
+		fix = " (fix: install the interpreter that its first line names, without a carriage return behind it, or its dynamic loader)"
+	case errors.Is(err, syscall.ENOEXEC):
+		fix = " (fix: begin a script with #!/bin/sh; a program must be one for this processor)"
+	case errors.Is(err, syscall.EAGAIN):
+		fix = " (fix: allow more processes: ulimit -u, or pids.max of the cgroup)"
+	}
+	return fmt.Errorf("%.200q: %w%s", name, err, fix)
 }
 
 // watch returns when the command and all its descendants are dead.

@@ -103,6 +103,9 @@ func TestLifeOfACommand(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("no program"), 0o600))
+	script, windows := filepath.Join(t.TempDir(), "script"), filepath.Join(t.TempDir(), "windows")
+	require.NoError(t, os.WriteFile(script, []byte("exit 3\n"), 0o700))
+	require.NoError(t, os.WriteFile(windows, []byte("#!/bin/sh\r\nexit 3\r\n"), 0o700))
 	for name, c := range map[string]struct {
 		command []string
 		act     func(g *guardian)
@@ -110,6 +113,8 @@ func TestLifeOfACommand(t *testing.T) {
 	}{
 		"itself":        {[]string{"sh", "-c", "exit 3"}, func(*guardian) {}, "ended 3 itself"},
 		"no program":    {[]string{plain}, nil, "failed 126 "},
+		"no first line": {[]string{script}, nil, fmt.Sprintf("failed 126 %q: exec format error (fix: begin a script with #!/bin/sh", script)},
+		"line ends":     {[]string{windows}, nil, fmt.Sprintf("failed 127 %q: no such file or directory (fix: install the interpreter that its first line names, without a carriage return", windows)},
 		"not to be run": {[]string{"no-such-command-of-tenure"}, nil, "failed 127 "},
 		"frozen": {[]string{"sleep", "1000"}, func(g *guardian) {
 			require.NoError(t, syscall.Kill(g.main, syscall.SIGSTOP))
