@@ -233,7 +233,7 @@ func (g *guardian) bury() (left int) {
 			g.say(reportLeft, fmt.Sprintf("%d %s", left, living()))
 		}
 		return left
-	case g.killAt != 0:
+	case g.killAt != 0 && g.ended: // until then nobody need be looked for, which costs
 		return signalAll(g.main, 0)
 	}
 	return 0

@@ -211,7 +211,7 @@ func TestPrepareNeedsItsOwnProc(t *testing.T) {
 }
 
 // TestGuardianLooksAtNobodyUntilTheEnd: a list of all processes costs, and it comes ten times a
-// second.
+// second, and while the command is about to end two hundred times.
 func TestGuardianLooksAtNobodyUntilTheEnd(t *testing.T) {
 	looks := 0
 	readDir = func(path string) ([]os.DirEntry, error) { looks++; return os.ReadDir(path) }
@@ -220,6 +220,11 @@ func TestGuardianLooksAtNobodyUntilTheEnd(t *testing.T) {
 	g.bury()
 	require.Zero(t, looks)
 	g.stop(ByStop)
+	require.Positive(t, looks, "all get the stop signal")
+	looks = 0
+	g.bury()
+	require.Zero(t, looks, "the command lives")
+	g.ended = true
 	g.bury()
 	require.Positive(t, looks)
 }
