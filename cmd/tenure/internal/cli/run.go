@@ -158,17 +158,22 @@ func told(ctx context.Context, code int) bool {
 	return ctx.Err() != nil
 }
 
-// forward hands signals that do not stop this process on to the command, until it is called back.
+// forward hands signals that do not stop this process on to the command, and buries the children
+// that are not of the command, until it is called back.
 // Under nohup SIGHUP stays ignored, here and by what is started.
 func forward(runner *sidecar.Runner) (end func()) {
-	signals, done := make(chan os.Signal, 16), make(chan struct{})
+	signals, dead, done := make(chan os.Signal, 16), make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGWINCH)
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
+	signal.Notify(dead, syscall.SIGCHLD)
 	go func() { // ends with done
+		runner.Reap() // who has died before
 		for {
 			select {
+			case <-dead:
+				runner.Reap()
 			case s := <-signals:
 				if number, is := s.(syscall.Signal); is {
 					runner.Signal(number)
@@ -178,7 +183,7 @@ func forward(runner *sidecar.Runner) (end func()) {
 			}
 		}
 	}()
-	return func() { signal.Stop(signals); close(done) }
+	return func() { signal.Stop(signals); signal.Stop(dead); close(done) }
 }
 
 // runConfig checks the flags and makes the coordinator.

@@ -46,8 +46,23 @@ type Result struct {
 type Runner struct {
 	Config
 
-	mu     sync.Mutex
-	orders *os.File // of the guardian that is there; nil: none
+	mu       sync.Mutex
+	orders   *os.File // of the guardian that is there; nil: none
+	guardian int      // its pid
+}
+
+// Reap buries the dead children of this process that are not of the command: it is to be called at
+// each SIGCHLD. The first process of a container gets the orphans of all others that run there,
+// such as those of a probe, and each counts as a process until it is buried.
+func (r *Runner) Reap() {
+	children := ownChildren()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, pid := range children {
+		if pid != r.guardian {
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
+	}
 }
 
 // Signal forwards a signal to the command, if there is one.
@@ -98,7 +113,7 @@ func (r *Runner) Run(ctx context.Context, term tenure.Term) (Result, error) {
 	defer func() {
 		r.mu.Lock()
 		_ = r.orders.Close()
-		r.orders = nil
+		r.orders, r.guardian = nil, 0
 		r.mu.Unlock()
 	}()
 	lines := make(chan string, 4)
@@ -221,14 +236,14 @@ func (r *Runner) guard(until time.Duration, term tenure.Term) (*exec.Cmd, *os.Fi
 		Env: append(os.Environ(), "TENURE_TOKEN="+strconv.FormatInt(term.Token, 10), "TENURE_ROLE="+term.Role, "TENURE_INSTANCE_ID="+term.InstanceID,
 			"TENURE_NAMESPACE="+r.Namespace),
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	err = cmd.Start()
 	_, _ = theirs.Close(), their.Close()
 	if err != nil {
 		return nil, nil, err
 	}
-	r.mu.Lock()
-	r.orders = orders
-	r.mu.Unlock()
+	r.orders, r.guardian = orders, cmd.Process.Pid
 	return cmd, reports, nil
 }
 

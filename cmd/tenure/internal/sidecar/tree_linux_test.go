@@ -66,6 +66,24 @@ func TestRunLeavesNeitherFileNorChild(t *testing.T) {
 	require.Len(t, ownChildren(), children)
 }
 
+// TestOrphansOfOthersAreBuried, and the guardian, whose end somebody waits for, is not.
+func TestOrphansOfOthersAreBuried(t *testing.T) {
+	require.NoError(t, Prepare())
+	reap(t)
+	guardian := exec.CommandContext(t.Context(), "true")
+	require.NoError(t, guardian.Start())
+	r := &Runner{guardian: guardian.Process.Pid}
+	for range 5 {
+		require.NoError(t, exec.CommandContext(t.Context(), "sh", "-c", "sleep 0.1 & exit 0").Run())
+	}
+	require.Eventually(t, func() bool {
+		r.Reap()
+		p, there := readProcess(r.guardian)
+		return there && p.dead && len(ownChildren()) == 1
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, guardian.Wait())
+}
+
 // TestOrphanThatEnds is a child of the guardian, and not the command.
 func TestOrphanThatEnds(t *testing.T) {
 	require.NoError(t, Prepare())
