@@ -19,6 +19,7 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/sidecar"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
@@ -204,6 +205,9 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 	}
 	if err := a.needsRedis("run"); err != nil {
 		return config, nil, err
+	}
+	if mode := os.Getenv(settings.Prefix + "_ELECTION"); mode != "" && mode != string(tenure.EnvElect) {
+		return config, nil, fmt.Errorf("%s_ELECTION = %.100q: tenure run runs its program by an election, and in no other way (fix: unset that, or do not start it)", settings.Prefix, mode)
 	}
 	env, err := a.settings.Options()
 	if err != nil {

@@ -110,3 +110,24 @@ func TestWhatIsRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{fmt.Sprintf("%s-%d", host, os.Getpid()), 30 * time.Second}, []any{o.InstanceID, o.Election.LeaseTTL})
 }
+
+// TestRunElects: a fleet that is told not to elect yet, or to have a leader by a flag, is not
+// elected in behind its back.
+func TestRunElects(t *testing.T) {
+	for mode, refused := range map[string]bool{"": false, "on": false, "off": true, "static": true, "of": true} {
+		for name, value := range map[string]string{"NAMESPACE": "shop", "REDIS_HOST": "redis", "CONFIG": "", "ELECTION": mode} {
+			t.Setenv("TENURE_"+name, value)
+		}
+		t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+		set, err := settings.Load("")
+		require.NoError(t, err)
+		a := &app{err: io.Discard, settings: set}
+		_, _, err = a.runConfig(runOptions{restart: "no", stopSignal: "TERM", id: "a"}, []string{"true"})
+		a.close()
+		if refused {
+			require.ErrorContains(t, err, fmt.Sprintf("TENURE_ELECTION = %q", mode))
+		} else {
+			require.NoError(t, err, mode)
+		}
+	}
+}
