@@ -131,8 +131,11 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 			stop()
 			return nil
 		}
-		if result.Code == 0 {
+		switch {
+		case result.Code == 0:
 			return tenure.ErrResigned
+		case isStop(result.Code) && told(ctx, result.Code): // it has not failed
+			return nil
 		}
 		return fmt.Errorf("%s has ended with code %d", command[0], result.Code)
 	})
@@ -147,10 +150,15 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	return nil
 }
 
+// isStop reports whether an exit code says that SIGTERM or SIGINT has ended a program.
+func isStop(code int) bool {
+	return code == 128+int(syscall.SIGTERM) || code == 128+int(syscall.SIGINT)
+}
+
 // told reports whether ctx has ended, which says that this process was told to stop. A service
 // manager sends the signal to the command too, which may end of it first.
 func told(ctx context.Context, code int) bool {
-	if code == 128+int(syscall.SIGTERM) || code == 128+int(syscall.SIGINT) {
+	if isStop(code) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
