@@ -228,6 +228,9 @@ func (g *guardian) bury() (left int) {
 	}
 	switch {
 	case g.killAt != 0 && (at >= g.killAt || at >= g.until-g.margin), g.ended && g.by == ByItself:
+		if g.main > 0 && !g.ended { // its group at once, whatever a list takes; later the number may be of another one
+			_ = syscall.Kill(-g.main, syscall.SIGKILL)
+		}
 		left = signalAll(g.main, syscall.SIGKILL) // what it has left behind is not awaited: another one may lead
 		if g.immune.tell(left) {
 			g.say(reportLeft, fmt.Sprintf("%d %s", left, living()))

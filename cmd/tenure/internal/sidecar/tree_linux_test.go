@@ -247,6 +247,26 @@ func TestGuardianLooksAtNobodyUntilTheEnd(t *testing.T) {
 	require.Positive(t, looks)
 }
 
+// TestGroupIsKilledWithoutAList: a list of thousands takes a part of the margin, and if no file can
+// be opened there is none.
+func TestGroupIsKilledWithoutAList(t *testing.T) {
+	runtime.LockOSThread() // the command dies with the thread that starts it
+	defer runtime.UnlockOSThread()
+	require.NoError(t, Prepare())
+	reap(t)
+	_, report, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = report.Close() }()
+	g := &guardian{by: ByItself, until: now() + time.Hour, stopSignal: syscall.SIGCONT, report: report}
+	require.True(t, g.start([]string{"sh", "-c", "sleep 1000 & wait"}))
+	require.Eventually(t, func() bool { all, _, _ := descendants(); return len(all) == 2 }, time.Minute, time.Millisecond)
+	readDir = func(string) ([]os.DirEntry, error) { return nil, syscall.ENFILE }
+	defer func() { readDir = os.ReadDir }()
+	g.until = now()
+	require.Eventually(t, func() bool { return g.bury() == 1 && g.ended && len(ownChildren()) == 0 }, time.Minute, time.Millisecond)
+	require.Equal(t, 128+int(syscall.SIGKILL), g.code)
+}
+
 // TestHiddenChild: a /proc with hidepid shows no process that has made itself undumpable, as agents
 // with secrets do. It is found and ended all the same.
 func TestHiddenChild(t *testing.T) {
