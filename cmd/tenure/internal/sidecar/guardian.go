@@ -228,7 +228,8 @@ func (g *guardian) bury() (left int) {
 	}
 	switch {
 	case g.killAt != 0 && (at >= g.killAt || at >= g.until-g.margin), g.ended && g.by == ByItself:
-		if g.main > 0 && !g.ended { // its group at once, whatever a list takes; later the number may be of another one
+		// Its group dies at once, however long a list takes. Later another one may have the number.
+		if g.main > 0 && !g.ended {
 			_ = syscall.Kill(-g.main, syscall.SIGKILL)
 		}
 		left = signalAll(g.main, syscall.SIGKILL) // what it has left behind is not awaited: another one may lead
