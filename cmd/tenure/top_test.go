@@ -158,6 +158,51 @@ func TestTop(t *testing.T) {
 	s.end(0)
 }
 
+// TestRunEndsWithItsTerminal, also if it does not lead, or its program is to be run again: it would
+// go on behind the back of whoever has started it.
+func TestRunEndsWithItsTerminal(t *testing.T) {
+	t.Parallel()
+	stage := newRunStage(t, "TENURE_LEASE_TTL=10m", "TENURE_HEARTBEAT_TTL=10m")
+	run := func(args ...string) (terminal *os.File, ended chan int) {
+		terminal, slave, err := pty.Open()
+		require.NoError(t, err)
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd := &exec.Cmd{
+			Path: self, Args: append([]string{"tenure", "run", "--role", "typed"}, args...), Env: stage.env, Stdin: slave, Stdout: slave, Stderr: slave,
+			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: true},
+		}
+		require.NoError(t, cmd.Start())
+		_ = slave.Close()
+		t.Cleanup(func() { _, _ = cmd.Process.Kill(), terminal.Close() })
+		ended = make(chan int, 1)
+		go func() { // ends with the process, at the latest with the test
+			_ = cmd.Wait() // its exit code is looked at
+			ended <- cmd.ProcessState.ExitCode()
+		}()
+		return terminal, ended
+	}
+	leads, leaderEnded := run("--id", "web-1", "--restart", "always", "--", "sleep", "1000")
+	stage.until("web-1 leads", func() bool { return stage.leads("typed", "web-1") })
+	follows, followerEnded := run("--id", "web-2", "--", "sleep", "1000")
+	stage.until("both are there", func() bool {
+		counts, err := stage.control.Registry().Counts(t.Context())
+		return err == nil && counts.Active == 2
+	})
+	for terminal, ended := range map[*os.File]chan int{leads: leaderEnded, follows: followerEnded} {
+		require.NoError(t, terminal.Close())
+		select {
+		case code := <-ended:
+			require.Zero(t, code)
+		case <-time.After(2 * time.Minute):
+			t.Fatal("it does not end")
+		}
+	}
+	for _, id := range []string{"web-1", "web-2"} {
+		require.True(t, stage.over("typed", id), "the lease is given back")
+	}
+}
+
 // demo starts the demo, and returns when somebody leads. Whoever is slow to press a first key would
 // find the leader killed by the demo itself: r is one that changes nothing.
 func demo(t *testing.T) (s *screen, page string) {

@@ -98,13 +98,13 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 		fmt.Fprintln(a.err, out.Plain(fmt.Sprintf("tenure: SIGKILL has not ended %d of the processes of %s: %s (fix: let none run as another user)", count, command[0], who)))
 	}
 	runner := &sidecar.Runner{Config: config}
-	defer forward(runner)()
+	campaign, stop := context.WithCancel(ctx)
+	defer stop()
+	defer forward(runner, stop)()
 	// Who reads what is said may end first. A signal that was ignored would be so for the command
 	// too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	campaign, stop := context.WithCancel(ctx)
-	defer stop()
 	var last atomic.Pointer[sidecar.Result] // how the command ended for good
 	err = coordinator.Run(campaign, func(ctx context.Context, term tenure.Term) error {
 		result, err := runner.Run(ctx, term)
@@ -169,8 +169,10 @@ func told(ctx context.Context, code int) bool {
 
 // forward hands signals that do not stop this process on to the command, and buries the children
 // that are not of the command, until it is called back.
-// Under nohup SIGHUP stays ignored, here and by what is started.
-func forward(runner *sidecar.Runner) (end func()) {
+// Under nohup SIGHUP stays ignored, here and by what is started. If it says that the terminal is
+// gone, stop is called: nobody would know of what goes on.
+func forward(runner *sidecar.Runner, stop func()) (end func()) {
+	began := hasTerminal()
 	signals, dead, done := make(chan os.Signal, 16), make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGWINCH)
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -184,7 +186,9 @@ func forward(runner *sidecar.Runner) (end func()) {
 			case <-dead:
 				runner.Reap()
 			case s := <-signals:
-				if number, is := s.(syscall.Signal); is {
+				if s == syscall.SIGHUP && began && !hasTerminal() {
+					stop()
+				} else if number, is := s.(syscall.Signal); is {
 					runner.Signal(number)
 				}
 			case <-done:
@@ -193,6 +197,15 @@ func forward(runner *sidecar.Runner) (end func()) {
 		}
 	}()
 	return func() { signal.Stop(signals); signal.Stop(dead); close(done) }
+}
+
+// hasTerminal reports whether this process has a terminal that controls it.
+func hasTerminal() bool {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == nil
 }
 
 // runConfig checks the flags and makes the coordinator.
