@@ -253,7 +253,7 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 	}
 	if !c.phase.CompareAndSwap(phaseIdle, phaseRunning) {
 		if c.phase.Load() == phaseStopped {
-			return ErrStopped
+			return ranError{}
 		}
 		return ErrRunning
 	}

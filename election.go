@@ -475,7 +475,7 @@ func (e *Elector) start() error {
 		return nil
 	}
 	if e.phase.Load() == phaseStopped {
-		return ErrStopped
+		return ranError{}
 	}
 	return ErrRunning
 }

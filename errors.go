@@ -87,6 +87,16 @@ func (ownedError) Error() string {
 
 func (ownedError) Unwrap() error { return ErrRunning }
 
+// ranError is ErrStopped for a second Run: a program that calls Run until it succeeds would else
+// say for ever that it was stopped, and not why it never leads.
+type ranError struct{}
+
+func (ranError) Error() string {
+	return "tenure: stopped: Run may be called once, to run again make another Coordinator or Elector"
+}
+
+func (ranError) Unwrap() error { return ErrStopped }
+
 // NotLeaderError says who leads, by the last answer of Redis, so that a handler can redirect. It
 // matches ErrNotLeader. Elector.Do returns it if another instance is known to lead.
 type NotLeaderError struct {

@@ -45,6 +45,27 @@ func TestRunAgainWhileItDrains(t *testing.T) {
 	})
 }
 
+// TestRunAgainSaysWhy: a program that calls Run until it succeeds hears that it has to make another
+// Coordinator.
+func TestRunAgainSaysWhy(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		a.start()
+		_, err := a.stop()
+		require.NoError(c, err)
+		elector, err := NewElector(a.client, ElectorOptions{Namespace: "test"})
+		require.NoError(c, err)
+		done, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(c, elector.Run(done))
+		for _, run := range []func(context.Context, ...LeadFunc) error{a.Run, elector.Run} {
+			err := run(context.Background())
+			require.ErrorIs(c, err, ErrStopped)
+			require.ErrorContains(c, err, "make another")
+		}
+	})
+}
+
 func TestRunWithADoneContextAsksNothing(t *testing.T) {
 	inElection(t, nil, func(s *election) {
 		s.listen = func(context.Context) { s.Error("listens") }

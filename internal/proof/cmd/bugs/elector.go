@@ -162,6 +162,8 @@ var elector = []bug{
 		old: "cmp.Or(is.token, l.token+1), is.since", new: "l.token+1, is.since"},
 	{name: "new leader of a Cluster untold", in: "tenuretest", test: "TestClusterTellsWhoLeads", breaks: "in a user's test each Lead takes a second longer", file: "internal/memstore/memory.go",
 		old: "	t.last[key] = term{token: token, holder: holder, since: since}\n	t.tell(of)\n", new: "	t.last[key] = term{token: token, holder: holder, since: since}\n"},
+	{name: "second Run only stopped", test: "TestRunAgainSaysWhy", breaks: "a program that calls Run until it succeeds logs \"stopped\" for ever, and never leads", file: "coordinator.go",
+		old: "			return ranError{}\n", new: "			return ErrStopped\n"},
 	{name: "no news for those that do not campaign", in: "tenuretest", test: "TestWhoDoesNotCampaignHearsAtOnce", breaks: "a user's test of an instance that drains waits for 15 s at each Lead", file: "internal/memstore/lease.go",
 		old: "			a.Take(store.Hint{Type: store.HintGranted, All: true}) // for those that do not campaign\n", new: ""},
 	{name: "task of the leader forgotten in a Cluster", in: "tenuretest", test: "TestClusterForgets", breaks: "a user's test passes that removes what a leader runs", file: "internal/memstore/tasks.go",
