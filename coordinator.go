@@ -62,7 +62,8 @@ type Coordinator struct {
 // hash tag. It does not talk to Redis.
 //
 // Give tenure a client of its own. If the application exhausts a shared pool, everything but
-// renewals is delayed.
+// renewals is delayed. Close the client when Run has returned, and not before: with a closed one no
+// lease can be given back, and Run tries to for as long as it would for a Redis that is away.
 func New(rdb redis.UniversalClient, opts Options) (*Coordinator, error) {
 	var c checker
 	opts = opts.complete(&c)
