@@ -210,8 +210,8 @@ func TestSizeOfARole(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(lease.Candidate{}), uintptr(704))
 }
 
-// TestImportCostsLittle: a program that imports tenure does not wait for it at its start. Scripts that
-// are loaded, and expressions that count to a hundred, took 28,000 allocations and tens of
+// TestImportCostsLittle: a program that imports tenure does not wait for it at its start. Scripts
+// that are loaded, and expressions that count to a hundred, took 28,000 allocations and tens of
 // milliseconds.
 func TestImportCostsLittle(t *testing.T) {
 	program, err := os.Executable()

@@ -66,7 +66,7 @@ var (
 	// in [0, 1), and of nonces. Both may be called by any goroutine.
 	Repeatable func(opts any, random func() float64, secret func() string) any
 
-	// Scripts returns those that package tenure runs on Redis. It must not be exchanged while a store
-	// is being made.
+	// Scripts returns those that package tenure runs on Redis. It must not be exchanged while a
+	// store is being made.
 	Scripts *func() *redisstore.Scripts
 )

@@ -173,8 +173,8 @@ func tests(t *testing.T) map[string][]string {
 	return there
 }
 
-// TestRacelessTests: a test that `make test` runs without the race detector is in one of the packages
-// in which it looks for such tests. No other has its name, which would be run nowhere.
+// TestRacelessTests: a test that `make test` runs without the race detector is in one of the
+// packages in which it looks for such tests. No other has its name, which would be run nowhere.
 func TestRacelessTests(t *testing.T) {
 	makefile, there := sources(t, "Makefile"), tests(t)
 	list := func(name string) string {
