@@ -188,7 +188,7 @@ type SafetyOptions struct {
 
 // RegistryOptions configure the instance registry.
 type RegistryOptions struct {
-	// HeartbeatInterval is the interval between beats, between 100 ms and 30 days. Default 15 s.
+	// HeartbeatInterval is the interval between beats, between 100 ms and 15 days. Default 15 s.
 	// A negative value switches it off: this process is not registered.
 	HeartbeatInterval time.Duration
 	// HeartbeatTTL is the expiry of the heartbeat key, whole seconds, between 2 · HeartbeatInterval

@@ -294,7 +294,7 @@ func (o RegistryOptions) complete(c *checker, prefix string) RegistryOptions {
 	o.Host = cmp.Or(o.Host, defaultHost(os.Hostname))
 	o = o.with(o.profile()) // the caller may go on with its own
 	c.says(prefix, o.profile())
-	if o.HeartbeatInterval > 0 && c.between(prefix+"HeartbeatInterval", o.HeartbeatInterval, 100*time.Millisecond, maxPeriod) {
+	if o.HeartbeatInterval > 0 && c.between(prefix+"HeartbeatInterval", o.HeartbeatInterval, 100*time.Millisecond, maxPeriod/2) {
 		if o.HeartbeatTTL < 2*o.HeartbeatInterval {
 			c.refuse(prefix+"HeartbeatTTL", o.HeartbeatTTL, "must be at least 2 · HeartbeatInterval = %v, so that one lost beat is survived", 2*o.HeartbeatInterval)
 		}

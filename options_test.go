@@ -171,7 +171,7 @@ var durations = map[string]struct {
 	"Registry.HeartbeatInterval": {
 		func(o *Options, d time.Duration) { o.Registry.HeartbeatInterval = d },
 		[]time.Duration{0, -1, -longest, 100 * time.Millisecond, 30 * time.Second},
-		[]time.Duration{1, 100*time.Millisecond - 1, 30*24*time.Hour + 1, longest}, "must be between 100ms and 720h0m0s",
+		[]time.Duration{1, 100*time.Millisecond - 1, 30*24*time.Hour + 1, longest}, "must be between 100ms and 360h0m0s",
 	},
 	"Registry.HeartbeatTTL": {
 		func(o *Options, d time.Duration) { o.Registry.HeartbeatTTL = d },
