@@ -220,29 +220,6 @@ func TestHomeThatIsNoFolder(t *testing.T) {
 	require.ErrorContains(t, err, "config file", "it was asked for")
 }
 
-// TestHomeOfAnotherUser: one who may not look into it has no file there. A file that is there must
-// be readable.
-func TestHomeOfAnotherUser(t *testing.T) {
-	if os.Geteuid() <= 0 {
-		t.Skip("root may look into every folder")
-	}
-	_ = loaded(t, "", nil)
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CONFIG_HOME", "")
-	folder, err := os.UserConfigDir()
-	require.NoError(t, err)
-	path := filepath.Join(folder, "tenure", "config.yaml")
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	require.NoError(t, os.WriteFile(path, nil, 0o000))
-	_, err = Load("")
-	require.ErrorIs(t, err, os.ErrPermission)
-	require.NoError(t, os.Chmod(home, 0o000))
-	defer func() { _ = os.Chmod(home, 0o700) }()
-	_, err = Load("")
-	require.NoError(t, err)
-}
-
 // TestWhatAFileMaySay: one value a name. One that is empty says nothing.
 func TestWhatAFileMaySay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
