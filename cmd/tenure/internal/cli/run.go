@@ -59,6 +59,9 @@ Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGI
 		Example: `  tenure run --role reports -- python3 reports.py reports.db
   tenure run --role backup --restart always -- sh -c 'while :; do backup; sleep 60; done'`,
 		RunE: func(command *cobra.Command, args []string) error {
+			if command.Flags().Changed("grace") && o.grace <= 0 {
+				return &exitError{exitRun, fmt.Sprintf("--grace %v: it must be more than 0", o.grace)}
+			}
 			return a.run(command.Context(), o, args)
 		},
 	})
@@ -97,6 +100,8 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	config.Left = func(count int, who string) { // an error: also with --quiet
 		fmt.Fprintln(a.err, out.Plain(fmt.Sprintf("tenure: SIGKILL has not ended %d of the processes of %s: %s (fix: let none run as another user)", count, command[0], who)))
 	}
+	waits := waiter{status: config.Status, say: func(text string) { say("%s %s", coordinator.InstanceID(), text) }}
+	defer coordinator.Observe(waits.hear)()
 	runner := &sidecar.Runner{Config: config}
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
@@ -245,7 +250,7 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 	}
 	ttl := opts.Election.LeaseTTL
 	if opts.ShutdownTimeout == 0 {
-		opts.ShutdownTimeout = ttl + 5*time.Second
+		opts.ShutdownTimeout = min(ttl+5*time.Second, 24*time.Hour) // the longest that there is
 	}
 	if ttl < time.Second {
 		return config, nil, fmt.Errorf("--lease-ttl %v: it must be at least 1s", ttl)
@@ -264,7 +269,7 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 		o.grace = min(most, stop, 10*time.Second)
 	}
 	switch {
-	case o.grace < 0 || o.grace > most:
+	case o.grace > most:
 		return config, nil, fmt.Errorf("--grace %v: it must be at most a quarter of the lease, less with a long renewal interval or drift margin: %v (fix: a longer --lease-ttl)", o.grace, most)
 	case o.grace > stop:
 		return config, nil, fmt.Errorf("--grace %v: it must be at most 3/4 of TENURE_SHUTDOWN_TIMEOUT, %v", o.grace, stop)
