@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -213,6 +214,18 @@ func hasTerminal() bool {
 	return err == nil
 }
 
+// withoutWork leaves out of an error the name of the function here whose error it is: the program is
+// meant.
+func withoutWork() func(groups []string, a slog.Attr) slog.Attr {
+	named := regexp.MustCompile(`leader work \S+/cli\.\S+: `)
+	return func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == "error" {
+			a.Value = slog.StringValue(named.ReplaceAllString(a.Value.String(), ""))
+		}
+		return a
+	}
+}
+
 // runConfig checks the flags and makes the coordinator.
 func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, coordinator *tenure.Coordinator, err error) {
 	stopSignal := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(o.stopSignal), "SIG"))
@@ -259,7 +272,7 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 	if o.quiet {
 		level = slog.LevelError
 	}
-	opts.Logger = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	opts.Logger = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutWork()}))
 	if coordinator, err = tenure.New(env.Redis, opts); err != nil {
 		return config, nil, err
 	}
