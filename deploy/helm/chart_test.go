@@ -316,6 +316,27 @@ func TestReplicasOfAnAutoscaler(t *testing.T) {
 	require.Equal(t, int32(0), *find[*appsv1.Deployment](rendered(t, "shop", "replicas: 0"), "shop").Spec.Replicas)
 }
 
+// TestServiceWithTLSOfItsOwn: who asks it for its health or its metrics does so with TLS.
+func TestServiceWithTLSOfItsOwn(t *testing.T) {
+	own := "http: {scheme: HTTPS}\nprobes: {startSeconds: 120}\nmaxSurge: 25%\n"
+	objects := rendered(t, "shop", own)
+	template := pod(t, objects)
+	c := template.Spec.Containers[0]
+	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+		require.Equal(t, corev1.URISchemeHTTPS, probe.HTTPGet.Scheme)
+	}
+	require.Equal(t, "https", template.Annotations["prometheus.io/scheme"])
+	require.Equal(t, int32(120), c.StartupProbe.FailureThreshold*c.StartupProbe.PeriodSeconds)
+	require.Equal(t, "25%", find[*appsv1.Deployment](objects, "shop").Spec.Strategy.RollingUpdate.MaxSurge.String())
+
+	objects = rendered(t, "shop", own+"metrics: {serviceMonitor: {enabled: true, tlsConfig: {insecureSkipVerify: true}}}")
+	endpoint := find[*monitoringv1.ServiceMonitor](objects, "shop").Spec.Endpoints[0]
+	text, err := json.Marshal(endpoint)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"scheme":"https"`)
+	require.Contains(t, string(text), `"insecureSkipVerify":true`)
+}
+
 // TestRenderings: values of many kinds make manifests that Kubernetes takes.
 func TestRenderings(t *testing.T) {
 	for name, values := range map[string]string{
@@ -597,6 +618,9 @@ func TestRefusals(t *testing.T) {
 		"env: {TENURE_ADDRESS_HOST: other}":                                       "TENURE_ADDRESS_HOST",
 		"networkPolicy: {enabled: true}":                                          "networkPolicy.redisSelector",
 		"redis: {cluster: true}":                                                  `namespace "shop": a Redis Cluster needs a hash tag in it, so that its keys share a slot. Set namespace: "{shop}"`,
+		"maxSurge: 0":                                                             "maxSurge",
+		"http: {scheme: https}":                                                   "scheme",
+		"probes: {startSeconds: 0}":                                               "startSeconds",
 		"redis: {db: 9007199254740993}":                                           "db",
 		"podAnnotations: {a: \"x\\x85y\"}":                                        "podAnnotations: a text has a control character",
 		"secrets: {A: \"\\x7f\"}":                                                 "secrets: a text has a control character",

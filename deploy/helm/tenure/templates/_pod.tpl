@@ -2,6 +2,7 @@
 {{- define "tenure.pod" -}}
 {{- $prefix := include "tenure.prefix" . -}}
 {{- $http := include "tenure.http" . -}}
+{{- $scheme := ternary ", scheme: HTTPS" "" (eq .Values.http.scheme "HTTPS") -}}
 metadata:
   labels:
     {{- with .Values.podLabels }}
@@ -17,6 +18,9 @@ metadata:
     prometheus.io/port: {{ .Values.http.port | int64 | toString | toJson }}
     {{- if ne .Values.metrics.path "/metrics" }}
     prometheus.io/path: {{ .Values.metrics.path | toJson }}
+    {{- end }}
+    {{- if eq .Values.http.scheme "HTTPS" }}
+    prometheus.io/scheme: https
     {{- end }}
     {{- end }}
     {{- with .Values.podAnnotations }}
@@ -109,15 +113,15 @@ spec:
       {{- if $http }}
       # A process that lives and does not lead is well: none of these depends on leading.
       startupProbe:
-        httpGet: { path: {{ toJson .Values.probes.live }}, port: http }
+        httpGet: { path: {{ toJson .Values.probes.live }}, port: http{{ $scheme }} }
         periodSeconds: 1
-        failureThreshold: 30
+        failureThreshold: {{ int64 .Values.probes.startSeconds }}
       livenessProbe:
-        httpGet: { path: {{ toJson .Values.probes.live }}, port: http }
+        httpGet: { path: {{ toJson .Values.probes.live }}, port: http{{ $scheme }} }
         periodSeconds: 10
         failureThreshold: 3
       readinessProbe:
-        httpGet: { path: {{ toJson .Values.probes.ready }}, port: http }
+        httpGet: { path: {{ toJson .Values.probes.ready }}, port: http{{ $scheme }} }
         periodSeconds: 2
         failureThreshold: 1
       {{- if .Values.shutdown.preStopSeconds }}
