@@ -78,11 +78,7 @@ func TestRunbook(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs redis-server and builds the command")
 	}
-	o := &operator{T: t, server: redistest.Start(t), tenure: filepath.Join(t.TempDir(), "tenure"), running: make(chan struct{}, 10)}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", o.tenure, ".")
-	build.Dir, build.Env = "../cmd/tenure", append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	o := &operator{T: t, server: redistest.Start(t), tenure: built(t), running: make(chan struct{}, 10)}
 	for name, value := range map[string]string{
 		"TENURE_REDIS_URL": "redis://" + o.server.Addr(), "TENURE_NAMESPACE": "shop", "TENURE_TIMEOUT": patience.String(), "HOME": t.TempDir(), "XDG_CONFIG_HOME": t.TempDir(),
 	} {
@@ -90,6 +86,7 @@ func TestRunbook(t *testing.T) {
 	}
 	o.client = redis.NewClient(&redis.Options{Addr: o.server.Addr()})
 	t.Cleanup(func() { require.NoError(t, o.client.Close()) })
+	var err error
 	o.control, err = tenure.NewControl(o.client, tenure.ControlOptions{Namespace: "shop", Timeout: patience})
 	require.NoError(t, err)
 	o.start("web-1")
@@ -116,6 +113,17 @@ func TestRunbook(t *testing.T) {
 	for _, key := range regexp.MustCompile("`<ns>(:[a-z:]+)`").FindAllStringSubmatch(string(text), -1) {
 		require.EqualValues(t, 1, o.client.Exists(t.Context(), "shop"+key[1]).Val(), "the runbook names a key that is not there: %s", key[0])
 	}
+}
+
+// built is the path of the command.
+func built(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tenure")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
+	build.Dir, build.Env = "../cmd/tenure", append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
 }
 
 // start starts an instance.
