@@ -112,7 +112,11 @@ func quoted(s string) string { return `"` + s + `"` }
 // ownRecord is how a record of tenure begins: its fields in this order, without blanks. Any other
 // record is foreign, whatever words it has in it. The scripts read it alike (OWN).
 var ownRecord = regexp.MustCompile(`^\{"instance_id":"[A-Za-z0-9._:-]+","started_at":[0-9]+,"last_heartbeat":[0-9]+,` +
-	`"status":"[A-Za-z0-9_-]*","worker_count":[0-9]+,"incarnation":"([A-Za-z0-9_-]{1,64})"[,}]`)
+	`"status":"[A-Za-z0-9_-]*","worker_count":[0-9]+,"incarnation":"([A-Za-z0-9_-]+)"[,}]`)
+
+// maxIncarnation is how long one may be: an expression that counts to it would take a start of the
+// program some milliseconds.
+const maxIncarnation = 64
 
 // ParseInstance makes sense of a record, as far as there is any: leniently, since other programs
 // write records too. Names of fields are taken as they are, in lower case, as the scripts do.
@@ -140,7 +144,7 @@ func ParseInstance(record string) (i Instance, ok bool) {
 			Metadata:     metadata(fields["metadata"]),
 		},
 	}
-	if own := ownRecord.FindStringSubmatch(record); own != nil {
+	if own := ownRecord.FindStringSubmatch(record); own != nil && len(own[1]) <= maxIncarnation {
 		i.Incarnation = own[1]
 	}
 	return i, true
