@@ -68,7 +68,7 @@ func TestUnit(t *testing.T) {
 		return err == nil && role.Led
 	}
 	words := strings.Fields(settings["ExecStart"])
-	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // it is to end by the signal
+	cmd := exec.Command(words[0], words[1:]...) // it is to end by the signal
 	cmd.Env = append(os.Environ(), "TENURE_NAMESPACE=shop", "TENURE_REDIS_URL=redis://"+server.Addr(), "TENURE_RESTART_GUARD=-1s", "HOME="+t.TempDir())
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
