@@ -42,6 +42,10 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	if e.text("NAMESPACE") == "" {
 		e.refuseVariable("NAMESPACE", "must be set: the name of the service")
 	}
+	if severalHosts(address) {
+		e.refuse(e.prefix+"REDIS_URL", hidden, "must have one host; further ones of Sentinel (?master_name=…) or of a Redis Cluster are parameters: &addr=host:port")
+		return nil
+	}
 	parsed, err := url.Parse(address)
 	if err != nil { // which would show the URL
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must be a URL: redis://user:password@host:port/db")
@@ -75,6 +79,15 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		return nil
 	}
 	return client
+}
+
+// severalHosts reports whether a URL lists hosts, as other clients of Redis have it.
+func severalHosts(address string) bool {
+	_, rest, _ := strings.Cut(address, "://")
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return strings.Contains(rest[strings.LastIndex(rest, "@")+1:], ",")
 }
 
 // maxConnections is how many connections a URL may ask for. Far beyond that go-redis panics, or

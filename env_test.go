@@ -132,6 +132,9 @@ func TestClientFromEnv(t *testing.T) {
 			o := rdb.(*redis.Client).Options()
 			require.Equal(t, []any{"a", "p", 1, 1_000_000, -1}, []any{o.Username, o.Password, o.DB, o.PoolSize, o.MinIdleConns})
 		}},
+		"a comma": {[]string{"REDIS_URL=redis://a:p,q@redis:6379/1?client_name=a,b"}, func(t *testing.T, rdb redis.UniversalClient) {
+			require.Equal(t, "p,q", rdb.(*redis.Client).Options().Password)
+		}},
 		"the default pool": {[]string{"REDIS_URL=redis://redis:6379?pool_size=0"}, func(t *testing.T, rdb redis.UniversalClient) {
 			require.Positive(t, rdb.(*redis.Client).Options().PoolSize)
 		}},
@@ -264,6 +267,8 @@ func TestBadEnv(t *testing.T) {
 		"host and port":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis:6380"}, []string{"REDIS_HOST"}},
 		"a URL as host":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis://:" + secret + "@redis"}, []string{"REDIS_HOST"}},
 		"a socket":        {[]string{"NAMESPACE=shop", "REDIS_HOST=/run/redis.sock"}, []string{"REDIS_HOST"}},
+		"two hosts":       {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@r1:6379,r2:6379/0"}, []string{"REDIS_URL"}},
+		"no ports":        {[]string{"NAMESPACE=shop", "REDIS_URL=redis://r1,r2?master_name=m"}, []string{"REDIS_URL"}},
 		"no pool":         {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?pool_size=-1"}, []string{"REDIS_URL"}},
 		"nor of a node":   {[]string{"NAMESPACE={shop}", "REDIS_URL=redis://redis?pool_size=-1", "REDIS_CLUSTER=true"}, []string{"REDIS_URL"}},
 		"of two":          {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?pool_size=4&pool_size=-1"}, []string{"REDIS_URL"}},
