@@ -81,7 +81,7 @@ var (
 	}
 	RedisUp = &Metric{
 		Name: "tenure_redis_up", Unit: "1",
-		Help: "1 while Redis gives usable answers to the elections of this process, or, if it has none, to its heartbeats, else 0.",
+		Help: "1 while Redis gives usable answers to the elections of this process, or, if it has none, to its heartbeats, else 0. A key that holds something else is an answer.",
 	}
 	RedisCall = &Metric{
 		Name: "tenure_redis_call_seconds", Unit: "s", Kind: Histogram, Labels: []string{"call"}, Buckets: callBuckets,

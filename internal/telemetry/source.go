@@ -431,8 +431,12 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 
 // answers reports whether Redis gives an election usable answers. down says that none came to its
 // requests: the error of a health check hides that in the status. An error of Redis may be there
-// without it, of a release.
+// without it, of a release. A key that holds what it must not keeps one role from being led, and
+// says nothing against Redis.
 func answers(status tenure.ElectionStatus, down bool) bool {
+	if e, is := store.AsType[*store.Error](status.Err); is && e.Spoilt {
+		return true
+	}
 	return !down && (status.Err == nil || errors.Is(status.Err, tenure.ErrWorkFailed))
 }
 
