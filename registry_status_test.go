@@ -489,6 +489,34 @@ func TestClusterChanged(t *testing.T) {
 	require.Equal(t, "no instance", countsLine(Counts{}))
 }
 
+// TestCountsAfterAnOutage: a leader whose term begins with it counts the others before they can have
+// sent a heartbeat. Nobody is marked then, so that no hint says that they are back.
+func TestCountsAfterAnOutage(t *testing.T) {
+	for name, act := range map[string]func(c *cluster){
+		"Redis stands still":     func(c *cluster) { c.redis.Pause(4 * time.Minute) },
+		"its clock is set ahead": func(c *cluster) { c.redis.StepClock(90 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				var counted atomic.Pointer[Counts]
+				a, b := c.pair()
+				for _, m := range []*instance{a, b} {
+					m.Observe(func(e Event) {
+						if e.Type == EventClusterChanged {
+							counted.Store(e.Counts)
+						}
+					})
+				}
+				c.pass(time.Minute)
+				act(c)
+				c.pass(5 * time.Minute)
+				synctest.Wait()
+				require.Equal(c, Counts{Active: 2, Total: 2}, *counted.Load())
+			})
+		})
+	}
+}
+
 // TestNewer: another version counts if it started later than the leader, by their records; the same
 // version, an older process, and what is not known do not.
 func TestNewer(t *testing.T) {

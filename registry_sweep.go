@@ -87,7 +87,8 @@ func (s *sweeper) answer(err error) {
 }
 
 // count reports the counts of the instances if they are others than before. It asks for them if
-// something was heard that changes them, and each DownAfter, in case that a hint was lost.
+// something was heard that changes them, after each pass while some are silent whom the sweep may
+// not mark yet, and each DownAfter, in case that a hint was lost.
 func (s *sweeper) count(ctx context.Context) {
 	r := s.r
 	if r.counted.Swap(true) && s.counts != nil && s.now()-s.countedAt < r.opts.DownAfter {
@@ -99,6 +100,9 @@ func (s *sweeper) count(ctx context.Context) {
 	if err != nil {
 		r.counted.Store(false) // after the next pass
 		return
+	}
+	if counts.Drifted+counts.Down > 0 && !s.sweep.Marks(s.now()) {
+		r.counted.Store(false) // after the next pass: who was not marked comes back without a hint
 	}
 	s.countedAt = s.now()
 	if s.counts == nil || *s.counts != counts {

@@ -159,15 +159,17 @@ func (s *Sweep) Next(now time.Duration) (q Question, due bool) {
 	s.seq++
 	q.Seq, q.Sent = s.seq, now
 	if q.Kind == Judge {
-		watched := now - s.watching
-		q.Mark, q.Remove = watched >= 2*s.timing.Heartbeat, watched >= s.timing.Drifted && !s.gap // rule grace
-		if s.gap {                                                                                // a heartbeat key that is gone says no more: a foreign instance is not taken for silent any longer than that
+		q.Mark, q.Remove = s.Marks(now), now-s.watching >= s.timing.Drifted && !s.gap // rule grace
+		if s.gap {                                                                    // a heartbeat key that is gone says no more: a foreign instance is not taken for silent any longer than that
 			q.Unwatched = s.timing.TTL
 		}
 	}
 	s.flying = q
 	return q, true
 }
+
+// Marks reports whether the sweep has watched for long enough to mark the silent.
+func (s *Sweep) Marks(now time.Duration) bool { return now-s.watching >= 2*s.timing.Heartbeat }
 
 // Hurry makes the next pass due now, if none is under way.
 func (s *Sweep) Hurry(now time.Duration) { s.due = min(s.due, now) }

@@ -191,7 +191,7 @@ var promises = []bug{
 	{name: "sweep without looking again", test: "TestP9_BeatBetweenLookAndSweep", breaks: "an instance that has just beaten is removed", file: lua,
 		old: "if silence >= down and removable > 0 then", new: "if removable > 0 then"},
 	{name: "everybody swept at once", test: "TestP9_OutageOfRedis", breaks: "after an outage of Redis all instances are removed", file: sweep,
-		old: "watched >= s.timing.Drifted && !s.gap", new: "true"},
+		old: "now-s.watching >= s.timing.Drifted && !s.gap", new: "true"},
 	{name: "no cap on a sweep", test: "TestCrowdIsHeld", breaks: "a network fault of many removes them all", file: lua,
 		old: "/ 4)) - gone -- rule cap", new: "/ 1)) - gone -- rule cap"},
 	{name: "sweep by a leader that was", test: "TestEndedTermRemovesNobody", breaks: "a deposed leader removes instances", file: "registry_sweep.go",

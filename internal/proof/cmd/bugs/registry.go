@@ -24,7 +24,7 @@ var registry = []bug{
 	{name: "hold reported at each pass", test: "TestCrowdIsHeld", breaks: "a hold fills the log", file: "registry_sweep.go",
 		old: "r.heldSince.Swap(reply.HeldSince) != reply.HeldSince", new: "r.heldSince.Swap(reply.HeldSince) >= 0"},
 	{name: "marked without a look", test: "TestNobodyDriftsInAnOutage", breaks: "after each outage of Redis all instances are said to have drifted", file: sweep,
-		old: "q.Mark, q.Remove = watched >= 2*s.timing.Heartbeat, ", new: "q.Mark, q.Remove = true, "},
+		old: "q.Mark, q.Remove = s.Marks(now), ", new: "q.Mark, q.Remove = true, "},
 	{name: "gap of a DriftedAfter", test: "TestWatchBeginsAnew", in: "internal/membership", breaks: "after a shorter outage of Redis many are said to have drifted", file: sweep,
 		old: "unseen >= s.outage()", new: "unseen >= s.timing.Drifted"},
 	{name: "outage as long as with long timings", test: "TestOutagesMarkNobody", in: "internal/membership", breaks: "with a short DriftedAfter an outage of ten seconds marks instances that live", file: sweep,
