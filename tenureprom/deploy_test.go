@@ -151,8 +151,46 @@ func TestPrometheusAnswersTheDashboard(t *testing.T) {
 	require.NotEmpty(t, board.Panels)
 	for _, panel := range board.Panels {
 		for _, target := range panel.Targets {
-			query := strings.NewReplacer("$namespace", "shop", "$role", "default").Replace(target.Expr)
+			query := strings.NewReplacer("$namespace", "shop", "$role", "default", "$__rate_interval", "5m").Replace(target.Expr)
 			require.Eventually(t, func() bool { return answers(t, api, query) }, patience, 200*time.Millisecond, "%s: %s", panel.Title, query)
+		}
+	}
+}
+
+// TestDashboardIsOfNow: a number is that of now, since Grafana else shows the last one of the whole
+// range: a process that was gone for hours would lead. A count over time leaves nothing out however
+// long the range is. Without thresholds of its own, Grafana shows 80 instances in red.
+func TestDashboardIsOfNow(t *testing.T) {
+	var board struct {
+		Panels []struct {
+			Type        string `json:"type"`
+			Title       string `json:"title"`
+			Interval    string `json:"interval"`
+			FieldConfig struct {
+				Defaults struct {
+					Thresholds *struct{} `json:"thresholds"`
+				} `json:"defaults"`
+			} `json:"fieldConfig"`
+			Targets []struct {
+				Expr    string `json:"expr"`
+				Instant bool   `json:"instant"`
+			} `json:"targets"`
+		} `json:"panels"`
+	}
+	text, err := os.ReadFile("../deploy/grafana/tenure.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &board))
+	for _, panel := range board.Panels {
+		now := panel.Type == "stat" || panel.Type == "table"
+		if panel.Type == "stat" || panel.Type == "state-timeline" {
+			require.NotNil(t, panel.FieldConfig.Defaults.Thresholds, panel.Title)
+		}
+		for _, target := range panel.Targets {
+			require.Equal(t, now, target.Instant, panel.Title)
+			require.NotRegexp(t, `\[\d+[sm]\]`, strings.ReplaceAll(target.Expr, "[30m]", ""), panel.Title)
+			if strings.Contains(target.Expr, "[$__rate_interval]") { // no less than a few scrapes
+				require.Equal(t, "5m", panel.Interval, panel.Title)
+			}
 		}
 	}
 }
