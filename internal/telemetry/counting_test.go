@@ -93,25 +93,39 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 	s.event(tenure.Event{Type: tenure.EventInstanceDown})
 	s.event(tenure.Event{Type: tenure.EventInstanceDown, Remote: true})
-	s.event(tenure.Event{Type: tenure.EventRedisClockStepped, Dropped: 3})
+	s.event(tenure.Event{Type: tenure.EventRedisClockStepped, Time: time.Now(), Dropped: 3})
 	s.call(tenure.Call{Name: "beat", Dropped: 4})
 	require.InDelta(t, 1, scrape(t, s, InstancesRemoved)[""], 0)
 	require.InDelta(t, 1, scrape(t, s, ClockSteps)[""], 0)
 	require.InDelta(t, 7, scrape(t, s, EventsDropped)[""], 0)
 }
 
-// TestStepOfTheClockIsCountedOnce: each role sees it by itself, and so do the tasks.
+// TestStepOfTheClockIsCountedOnce: each role sees it by itself, and so do the tasks. Not each sees
+// each step: a role may have been added later, or Redis may have been out of its reach.
 func TestStepOfTheClockIsCountedOnce(t *testing.T) {
-	c, err := tenure.NewStandalone(tenure.Options{Namespace: "shop"})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // which nobody asks
+	defer func() { require.NoError(t, client.Close()) }()
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop"})
+	require.NoError(t, err)
+	_, err = c.AddRole("slow", tenure.ElectionOptions{LeaseTTL: time.Hour})
 	require.NoError(t, err)
 	s := Watch(c, &recorder{})
 	defer s.Close()
-	for n := 1.0; n <= 2; n++ {
-		for _, e := range []tenure.Event{{}, {Role: "ingest"}, {Role: "export"}, {Role: "export", Token: 7}} {
-			e.Type = tenure.EventRedisClockStepped
-			s.event(e)
-			require.InDelta(t, n, s.totals()[series{ClockSteps, ""}], 0)
-		}
+	at := time.Now()
+	for _, e := range []struct {
+		after time.Duration
+		role  string
+		tasks int64
+		want  float64
+	}{
+		{0, "", 0, 1}, {time.Second, "export", 0, 1}, {time.Second, "export", 7, 1}, {20 * time.Second, "ingest", 0, 1},
+		{time.Second, "", 0, 2}, {time.Second, "export", 0, 2}, {time.Second, "", 0, 3}, // within a lease: who sees a second one says so
+		{time.Hour, "ingest", 0, 4}, {time.Second, "export", 0, 4}, // that no other role has seen before
+		{time.Hour / 2, "slow", 0, 4}, // it asks so seldom
+	} {
+		at = at.Add(e.after)
+		s.event(tenure.Event{Type: tenure.EventRedisClockStepped, Role: e.role, Token: e.tasks, Time: at})
+		require.InDelta(t, e.want, s.totals()[series{ClockSteps, ""}], 0, "%+v", e)
 	}
 }
 

@@ -46,16 +46,17 @@ type Source struct {
 
 	mu       sync.Mutex
 	counters map[series]float64
-	tasks    map[string]bool     // those that have series, and whether all that they count was collected
-	room     int                 // for how many tasks; then those that are gone are looked for
-	unled    map[string]gap      // by role: nobody is known to lead
-	timed    map[string]attempt  // by task: the last attempt that failed and was timed
-	hung     map[string]attempt  // by task: the attempt that is on and was counted as one that hangs
-	counts   *tenure.Counts      // the last that this process has counted as leader
-	unread   map[string]bool     // roles whose election was refused INFO
-	steps    map[stepper]float64 // of Redis's clock, by who has seen them
-	unbeaten bool                // the last heartbeat had no usable answer
-	beaten   time.Time           // when Redis last took a heartbeat
+	tasks    map[string]bool       // those that have series, and whether all that they count was collected
+	room     int                   // for how many tasks; then those that are gone are looked for
+	unled    map[string]gap        // by role: nobody is known to lead
+	timed    map[string]attempt    // by task: the last attempt that failed and was timed
+	hung     map[string]attempt    // by task: the attempt that is on and was counted as one that hangs
+	counts   *tenure.Counts        // the last that this process has counted as leader
+	unread   map[string]bool       // roles whose election was refused INFO
+	steps    map[stepper]time.Time // of Redis's clock: when each has last seen one
+	stepAt   time.Time             // when the last one was counted
+	unbeaten bool                  // the last heartbeat had no usable answer
+	beaten   time.Time             // when Redis last took a heartbeat
 	held     int
 	heldTill time.Time
 	began    map[string]int64 // by role: the token of a term of ours of which it is not known how long nobody had led before
@@ -82,7 +83,7 @@ func attemptOf(e tenure.Event) attempt { return attempt{e.Slot.UnixMilli(), e.To
 
 // Watch begins to watch a coordinator. Close ends it.
 func Watch(c *tenure.Coordinator, sink Sink) *Source {
-	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), room: maxGone, unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), steps: make(map[stepper]float64), beaten: time.Now()}
+	s := &Source{c: c, sink: sink, counters: make(map[series]float64), tasks: make(map[string]bool), room: maxGone, unled: make(map[string]gap), timed: make(map[string]attempt), hung: make(map[string]attempt), began: make(map[string]int64), unread: make(map[string]bool), steps: make(map[stepper]time.Time), beaten: time.Now()}
 	s.stop = []func(){c.Observe(s.event), c.ObserveCalls(s.call)}
 	return s
 }
@@ -168,7 +169,7 @@ func (s *Source) event(e tenure.Event) {
 		s.unread[e.Role] = true
 		s.mu.Unlock()
 	case tenure.EventRedisClockStepped:
-		s.stepped(stepper{e.Role, e.Token != 0})
+		s.stepped(stepper{e.Role, e.Token != 0}, e.Time)
 	case tenure.EventClusterChanged:
 		s.mu.Lock()
 		s.counts = e.Counts
@@ -222,13 +223,20 @@ type stepper struct {
 	tasks bool
 }
 
-// stepped counts a step of Redis's clock once, however many see it.
-func (s *Source) stepped(by stepper) {
+// stepped counts a step of Redis's clock once, however many see it: each does within a lease of its
+// role. It is another one if who sees it has seen the last one, too.
+func (s *Source) stepped(by stepper, at time.Time) {
+	within := s.c.Options().Election.LeaseTTL
+	if e, known := s.c.Role(by.role); known {
+		within = e.Guarantees().LeaseTTL
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.steps[by]++
-	of := series{ClockSteps, ""}
-	s.counters[of] = max(s.counters[of], s.steps[by])
+	seen, before := s.steps[by]
+	if s.steps[by] = at; before && !seen.Before(s.stepAt) || at.Sub(s.stepAt) > within {
+		s.counters[series{ClockSteps, ""}]++
+		s.stepAt = at
+	}
 }
 
 // counted notes that a task has counts which were not collected yet.
