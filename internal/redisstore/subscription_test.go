@@ -371,6 +371,7 @@ type heardServer struct {
 	publishing string                    // the answer to it; "": it is taken
 	hangs      bool                      // it has none
 	mute       bool                      // PING has no answer
+	unsaved    bool                      // or it is refused, as by a Redis that cannot save its data
 	unsaid     string                    // a channel that is not confirmed; "": all are
 	once       bool                      // unless it is asked for again
 	listeners  map[string]int            // as PUBSUB NUMSUB says; of any other channel 1
@@ -479,6 +480,9 @@ func (s *heardServer) reply(args []string, say func(string)) (frame string, ok b
 		}
 		return ":1\r\n", true
 	case "ping":
+		if s.unsaved {
+			return "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.\r\n", true
+		}
 		return "", s.mute
 	case "pubsub":
 		if s.uncounted {
@@ -587,6 +591,19 @@ func TestOwnChannelIsTriedAgain(t *testing.T) {
 		s.breaks()
 		s.told(time.Minute + quietTime)
 		require.Positive(t, checks())
+	})
+}
+
+// TestPingOfARedisThatCannotSave: a Redis that cannot save its data refuses PING, and answers by
+// that.
+func TestPingOfARedisThatCannotSave(t *testing.T) {
+	onHeardServer(t, func(s *heardServer) {
+		s.set(func() { s.publishing = "-NOPERM User app has no permissions to run the 'publish' command\r\n" })
+		require.Equal(t, []store.NoticeKind{store.HintsRefused}, s.told(time.Minute))
+		s.set(func() { s.unsaved, s.asked = true, nil })
+		require.Empty(t, s.told(time.Minute))
+		require.True(t, s.state.Load().Active)
+		s.set(func() { require.Empty(t, s.asked, "it is the same subscription") })
 	})
 }
 

@@ -73,6 +73,9 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 			message, err = pubsub.ReceiveTimeout(done, bound)
 			return err
 		})
+		if err != nil && redis.HasErrorPrefix(err, "MISCONF") { // Redis answers PING so while it cannot save its data
+			message, err = &redis.Pong{}, nil
+		}
 		if err != nil {
 			return err
 		}

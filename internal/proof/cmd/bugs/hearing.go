@@ -121,6 +121,8 @@ var hearing = []bug{
 		old: "slow := need > wait/2", new: "slow := need > 100*wait"},
 	{name: "own channel is indispensable", test: "TestChecksOfTheSubscription", breaks: "an ACL from before the check takes all hints away", file: "internal/redisstore/subscription.go",
 		old: "h.pending[h.own] && isRefusal(r.err) {", new: "h.pending[h.own] && false {"},
+	{name: "PING that is refused", test: "TestPingOfARedisThatCannotSave", in: redisstore, breaks: "while Redis cannot save, who does with PING subscribes anew at each check", file: "internal/redisstore/wire.go",
+		old: "redis.HasErrorPrefix(err, \"MISCONF\") {", new: "false {"},
 	{name: "confirmation that was dropped", test: "TestLostConfirmation", in: redisstore, breaks: "a process with thousands of roles subscribes over and over, and hears nothing", file: "internal/redisstore/subscription.go",
 		old: "\t\t\th.subscribeAgain()\n", new: ""},
 	{name: "roll-call before the grant forgotten", test: "TestVirtualP1_RollCallBeforeTheGrantIsKnown", breaks: "FLUSHALL while the reply of a grant is under way makes a second leader", file: candidate,
