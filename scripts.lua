@@ -162,15 +162,26 @@ local function write_since(key, since, ttl)
   if read_since(key) ~= nil then call('SET', key, since, 'PX', ttl) end
 end
 
+-- append adds an entry to a stream that no rule reads, and gives its ID, or the error. If somebody has put in the last ID that there can be, the
+-- stream takes no other one for good: it begins anew.
+local function append(key, ...)
+  local added = redis.pcall('XADD', key, ...)
+  if type(added) == 'table' and string.find(added.err, 'exhausted the last possible ID', 1, true) then -- rule last-id
+    redis.pcall('DEL', key)
+    added = redis.pcall('XADD', key, ...)
+  end
+  return added
+end
+
 -- tell_terms adds an entry to the history of terms. No rule reads it, and whatever is wrong with that stream stops no election.
 local function tell_terms(key, event, token, holder, at, ...)
-  redis.pcall('XADD', key, 'MAXLEN', '~', TERMS, '*', 'event', event, 'token', token, 'holder', cut(holder or ''), 'at', integer(at), ...)
+  append(key, 'MAXLEN', '~', TERMS, '*', 'event', event, 'token', token, 'holder', cut(holder or ''), 'at', integer(at), ...)
 end
 
 -- tell_log adds an entry to the log of the namespace, if the caller has its key, and gives its ID. As with the history of terms, no rule
 -- reads it.
 local function tell_log(key, event, instances, ...)
-  local added = key and redis.pcall('XADD', key, 'MAXLEN', '~', LOG, '*', 'event', event, 'instances', instances, ...)
+  local added = key and append(key, 'MAXLEN', '~', LOG, '*', 'event', event, 'instances', instances, ...)
   return type(added) == 'string' and added or nil
 end
 
@@ -1798,7 +1809,7 @@ local REMEMBERED = 600000 -- ms for which it is known what became of a command
 
 -- audit adds an entry to the stream. One that somebody has spoilt, and a full Redis, stop no command.
 local function audit(key, fields)
-  local reply = redis.pcall('XADD', key, 'MAXLEN', AUDITED, '*', unpack(fields))
+  local reply = append(key, 'MAXLEN', AUDITED, '*', unpack(fields))
   if type(reply) == 'table' and reply.err and string.find(reply.err, 'NOPERM', 1, true) then -- rule audit-spoilt
     refuse(reply.err .. ' [XADD ' .. key .. ']')
   end

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
+	"github.com/tenure-go/tenure/internal/proof/redistest"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -105,6 +106,33 @@ func TestLogScripts(t *testing.T) {
 		lines, _ = c.logged(t, last)
 		require.Equal(t, []string{"drifted c,d", "recovered c", "held  2", "down c", "joined foreign", "left a"}, lines)
 	})
+}
+
+// TestStreamsBeginAnew: an entry with the last ID that there can be, which somebody has put in,
+// silences neither the log, nor the history of terms, nor the audit.
+func TestStreamsBeginAnew(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a redis-server")
+	}
+	c := clusterOf(t, redistest.Start(t).Options(), "{tenure}")
+	ctx, keys := t.Context(), store.Keys("{tenure}")
+	role := c.store.ForRole(store.Role{Name: "r", Key: "{tenure}:leader:r", Holder: "a", TTL: time.Minute, RestartGuard: -1})
+	streams := []string{keys.Log(), keys.Commands(), store.LeaseTerms("{tenure}:leader:r")}
+	for _, key := range streams {
+		require.NoError(t, c.rdb.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: "18446744073709551615-18446744073709551615", Values: []string{"event", "forged"}}).Err())
+	}
+	_, err := c.store.Heartbeat(ctx, beating("a", "joining"))
+	require.NoError(t, err)
+	_, err = role.Acquire(ctx, lease.Request{Nonce: "n", HoldOff: time.Minute})
+	require.NoError(t, err)
+	_, err = c.store.SendCommand(ctx, store.Command{ID: "c", Instance: "a", Kind: "drain", By: "me", NotAfter: 1 << 52}, time.Minute)
+	require.NoError(t, err)
+	for _, key := range streams {
+		require.Positive(t, c.rdb.XLen(ctx, key).Val(), key)
+		require.NotEqual(t, "forged", c.rdb.XRange(ctx, key, "-", "+").Val()[0].Values["event"], key)
+	}
+	lines, _ := c.logged(t, "")
+	require.Equal(t, []string{"joined a", `elected a of "r" true`}, lines)
 }
 
 // TestReadLog: pages go on behind an entry. If that is gone, so may be others, and nothing is read.
