@@ -125,7 +125,8 @@ const (
 	// EventDeregistrationFailed: this process stops and could not remove its record, which is left
 	// to be swept. Err.
 	EventDeregistrationFailed EventType = "deregistration_failed"
-	// EventSweepFailed: a sweep had no usable answer, the first in a row. Err.
+	// EventSweepFailed: a sweep had no usable answer, the first in a row, or Redis refuses to count
+	// the instances after one. Err.
 	EventSweepFailed EventType = "sweep_failed"
 	// EventMetricsFailed: what RegistryOptions.Metrics returns cannot be pushed, or it has panicked
 	// or hangs; or the leader could not add a summary to the history. It comes once for several in

@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,11 +12,12 @@ import (
 
 // sweeper drives membership.Sweep during one term. Its fields belong to the loop.
 type sweeper struct {
-	r      *Registry
-	term   Term
-	sweep  *membership.Sweep
-	now    func() time.Duration // monotonic
-	faults reportOnce
+	r        *Registry
+	term     Term
+	sweep    *membership.Sweep
+	now      func() time.Duration // monotonic
+	faults   reportOnce
+	counting reportOnce // likewise, of counts
 
 	asked     []chan<- error // calls of Registry.Sweep; each has a buffer
 	counts    *Counts        // as they were last reported
@@ -97,10 +99,14 @@ func (s *sweeper) count(ctx context.Context) {
 	ctx, cancel := within(ctx, registryBound)
 	defer cancel()
 	counts, err := r.Counts(ctx)
-	if err != nil {
-		r.counted.Store(false) // after the next pass
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		r.counted.Store(false)                // after the next pass
+		if errors.Is(err, ErrMisconfigured) { // a pass may need less
+			s.counting.report(r.bus, EventSweepFailed, fmt.Errorf("the instances cannot be counted: %w", err))
+		}
 		return
 	}
+	s.counting.over()
 	if counts.Drifted+counts.Down > 0 && !s.sweep.Marks(s.now()) {
 		r.counted.Store(false) // after the next pass: who was not marked comes back without a hint
 	}

@@ -17,6 +17,38 @@ import (
 	"github.com/tenure-go/tenure/internal/store"
 )
 
+// TestBeatBesideASpoiltIndex: if the index that only counts rest on belongs to something else, an
+// instance that starts takes part all the same, and the leader says what is wrong, once.
+func TestBeatBesideASpoiltIndex(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		const words = "waf:cluster:beats:words"
+		require.NoError(w, w.rdb.SAdd(w.Context(), words, "mine").Err())
+		a := w.member("a")
+		for range 2 {
+			a.beats()
+		}
+		require.Equal(w, []string{"instance_registered"}, a.told())
+		require.Contains(w, w.record("a"), `"status":"active"`)
+		s := a.watched()
+		for range 2 {
+			a.pass(s)
+			s.count(w.Context())
+		}
+		require.NoError(w, a.Registry.bus.flush(time.Now().Add(time.Minute)))
+		a.mu.Lock()
+		require.Len(w, a.events, 1)
+		failed := a.events[0]
+		a.mu.Unlock()
+		require.Equal(w, EventSweepFailed, failed.Type)
+		require.ErrorIs(w, failed.Err, ErrMisconfigured)
+		require.ErrorContains(w, failed.Err, "the key "+words+" belongs to something else")
+
+		require.NoError(w, w.rdb.Del(w.Context(), words).Err())
+		s.count(w.Context())
+		require.Equal(w, Counts{Active: 1, Total: 1}, *s.counts)
+	})
+}
+
 // TestSweepBesideASpoiltKey: if a key of the registry belongs to something else, a sweep changes
 // nothing, and nobody leaves or is adopted. It could not be said what was done, so that nobody
 // would hear of that later either.

@@ -1245,6 +1245,12 @@ end
 -- else's it refuses, and so nothing has changed yet that nobody would hear of (rule spoilt-first).
 local function dirty(beats) call('ZREMRANGEBYRANK', beats, 1, 0) end
 
+-- say changes the words. Only counts rest on them: if the key is something else's, an instance is registered, and takes part, all the same.
+local function say(command, words, ...)
+  local failed = refused(command, words, ...)
+  if failed and not string.find(failed.err, 'WRONGTYPE', 1, true) then refuse(failed.err) end -- rule words-aside
+end
+
 local function about(id, source) return ',"instance":"' .. id .. '","source":"' .. source .. '"' end
 
 -- A hint takes some 10 us of Redis for each that hears it, and nothing rests on the hints of the registry. So if more than MANY hear one,
@@ -1434,9 +1440,9 @@ end
 local was, status = record and status_of(record), status_of(ARGV[10])
 local score = word(ARGV[10], now)
 if score then
-  call('ZADD', KEYS[6], integer(score), id)
+  say('ZADD', KEYS[6], integer(score), id)
 elseif was ~= status then -- rule word-over: it has become active
-  call('ZREM', KEYS[6], id)
+  say('ZREM', KEYS[6], id)
 end
 tell(told)
 if verdict == 'joined' or verdict == 'recovered' then
