@@ -132,6 +132,15 @@ type Counts struct {
 	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
 }
 
+// orMore is what a listing that was cut has counted, or what an index has if that is more.
+func (c Counts) orMore(indexed Counts) Counts {
+	if indexed.Total <= c.Total {
+		return c
+	}
+	indexed.Malformed = c.Malformed
+	return indexed
+}
+
 // add counts an instance.
 func (c *Counts) add(state InstanceState) {
 	c.Total++

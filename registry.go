@@ -310,21 +310,18 @@ func (r *Registry) findInstance(ctx context.Context, id string) (Instance, int64
 // many there are. An instance of another program counts with the status that the leader saw when it
 // last looked at it, every half DriftedAfter. If some entries are in no index, such as one that is
 // no record of an instance, Counts lists the instances. If there are then more entries than a
-// listing looks at, it returns what it has counted and ErrTruncated. Other errors are
-// ErrUnreachable and ErrMisconfigured.
+// listing looks at, it returns what the index or the listing has, whichever has more, and
+// ErrTruncated. Other errors are ErrUnreachable and ErrMisconfigured.
 func (r *Registry) Counts(ctx context.Context) (Counts, error) {
-	found, err := ask(ctx, &r.asked, func(ctx context.Context) (store.CountReply, error) {
-		return r.store.Count(ctx, r.opts.DriftedAfter, r.opts.DownAfter)
-	})
-	if err != nil {
-		return Counts{}, err
+	counts, exact, err := r.indexed(ctx)
+	if err != nil || exact {
+		return counts, err
 	}
-	if !found.Exact() {
-		return r.listedCounts(ctx)
+	listed, err := r.listedCounts(ctx)
+	if errors.Is(err, ErrTruncated) {
+		listed = listed.orMore(counts)
 	}
-	return Counts{
-		Joining: found.Joining, Active: found.Active(), Draining: found.Draining, Drifted: found.Drifted, Down: found.Down, Unknown: found.Other, Total: found.Beats,
-	}, nil
+	return listed, err
 }
 
 // listedCounts is Counts by a listing.
@@ -336,6 +333,19 @@ func (r *Registry) listedCounts(ctx context.Context) (Counts, error) {
 	}
 	c.Malformed = malformed
 	return c, err
+}
+
+// indexed counts the instances by the index, which may not be exact.
+func (r *Registry) indexed(ctx context.Context) (counts Counts, exact bool, err error) {
+	found, err := ask(ctx, &r.asked, func(ctx context.Context) (store.CountReply, error) {
+		return r.store.Count(ctx, r.opts.DriftedAfter, r.opts.DownAfter)
+	})
+	if err != nil {
+		return Counts{}, false, err
+	}
+	return Counts{
+		Joining: found.Joining, Active: found.Active(), Draining: found.Draining, Drifted: found.Drifted, Down: found.Down, Unknown: found.Other + found.Strange, Total: found.Beats,
+	}, found.Exact(), nil
 }
 
 // each reads every instance once, as long as take wants more.

@@ -35,8 +35,8 @@ type ClusterStatus struct {
 
 // Status asks Redis how the cluster is: a listing and two questions. It returns ErrUnreachable or
 // ErrMisconfigured if Redis gives no answer. If there are more entries than a listing looks at, it
-// returns what it has counted and ErrTruncated. If ErrMisconfigured is about who leads only, it
-// returns what it has counted too.
+// counts the instances as Counts does, and returns ErrTruncated beside that. If ErrMisconfigured is
+// about who leads only, it returns what it has counted too.
 func (r *Registry) Status(ctx context.Context) (ClusterStatus, error) {
 	return r.survey(ctx, recorded, func(Instance) {})
 }
@@ -56,6 +56,11 @@ func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance,
 		return ClusterStatus{Namespace: r.namespace}, err
 	}
 	s.Counts.Malformed = malformed
+	if err != nil {
+		if indexed, _, failed := r.indexed(ctx); failed == nil {
+			s.Counts = s.Counts.orMore(indexed)
+		}
+	}
 	s.judge(unled, r.opts.DownAfter)
 	s.unless(begun)
 	if err != nil {

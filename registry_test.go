@@ -826,11 +826,48 @@ func TestListingIsTruncated(t *testing.T) {
 	counts, err := m.Counts(t.Context())
 	require.ErrorIs(t, err, ErrTruncated)
 	require.Equal(t, maxInstances, counts.Total)
+	status, err := m.Status(t.Context())
+	require.ErrorIs(t, err, ErrTruncated)
+	require.Equal(t, maxInstances, status.Counts.Total)
 	require.NoError(t, w.rdb.RPush(t.Context(), "waf:cluster:beats:lost", "mine").Err())
 	_, list, err = m.Overview(t.Context())
 	require.ErrorIs(t, err, ErrTruncated)
 	require.ErrorIs(t, err, ErrMisconfigured, "how many are lost cannot be read")
 	require.Len(t, list, maxInstances)
+}
+
+// foreignFields is a registry into whose hash somebody has put more than a listing looks at.
+type foreignFields struct{ store.Registry }
+
+func (f foreignFields) Scan(context.Context, string, bool) (store.ScanReply, error) {
+	return store.ScanReply{Next: "7", Malformed: maxInstances}, nil
+}
+
+func (f foreignFields) Count(ctx context.Context, drifted, down time.Duration) (store.CountReply, error) {
+	reply, err := f.Registry.Count(ctx, drifted, down)
+	reply.Records += maxInstances
+	return reply, err
+}
+
+// TestCountsAmongForeignFields: what somebody has put into the hash of the instances does not hide
+// from a count who sends heartbeats.
+func TestCountsAmongForeignFields(t *testing.T) {
+	onRegistries(t, func(w *registryCluster) {
+		m := w.member("a")
+		m.setStatus(InstanceActive)
+		m.beats()
+		m.Registry.store = foreignFields{m.Registry.store}
+		want := Counts{Active: 1, Total: 1, Malformed: maxInstances}
+		counts, err := m.Counts(w.Context())
+		require.ErrorIs(w, err, ErrTruncated)
+		require.Equal(w, want, counts)
+		status, err := m.Status(w.Context())
+		require.ErrorIs(w, err, ErrTruncated)
+		require.Equal(w, want, status.Counts)
+		s := m.watched()
+		s.count(w.Context())
+		require.Equal(w, want, *s.counts, "the leader reports it too")
+	})
 }
 
 // TestListingAcrossARestart: whoever is there all the time is listed, once, though each start of a
