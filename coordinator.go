@@ -25,7 +25,7 @@ type backend struct {
 	tasks    store.Tasks
 	commands store.Commands
 	listen   func(ctx context.Context, a store.Audience)                    // blocks until ctx is done
-	examine  func(ctx context.Context) store.Facts                          // nil: there is no server
+	examine  func(ctx context.Context, bounded store.Bounded) store.Facts   // nil: there is no server
 	address  string                                                         // of the server; "": not known, or several
 	server   func(ctx context.Context) (store.Server, error)                // what it says of itself; nil: there is none
 	calls    func(ended func(script string, took time.Duration, err error)) // observes calls; nil: there are none

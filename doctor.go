@@ -51,7 +51,11 @@ func (c *Coordinator) Doctor(ctx context.Context) []Finding {
 	if len(elections) == 0 {
 		elections = append(elections, c.opts.Election)
 	}
-	return diagnose(c.backend.examine(ctx), c.opts.Namespace, elections)
+	facts := c.backend.examine(ctx, func(ctx context.Context, call func(ctx context.Context) error) error {
+		_, err := ask(ctx, &c.asked, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
+		return err
+	})
+	return diagnose(facts, c.opts.Namespace, elections)
 }
 
 // diagnosis turns facts into findings.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/proof/redistest"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/internal/redisstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -347,7 +348,7 @@ func TestDoctorOfEveryRole(t *testing.T) {
 	for _, none := range []bool{false, true} {
 		c, err := New(rdb, Options{Namespace: "shop", NoDefaultRole: none, Election: ElectionOptions{LeaseTTL: 20 * time.Second}})
 		require.NoError(t, err)
-		c.backend.examine = func(context.Context) store.Facts { return soundFacts() }
+		c.backend.examine = func(context.Context, store.Bounded) store.Facts { return soundFacts() }
 		says := func() string {
 			for _, finding := range c.Doctor(t.Context()) {
 				if finding.Check == "round_trip" {
@@ -364,6 +365,38 @@ func TestDoctorOfEveryRole(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "1ms, at most 2ms, with a lease of 10s", says())
 	}
+}
+
+// TestDoctorEndsWithItsContext: a client that ignores its context does not hold up Doctor, which
+// then says so of what it has not found out.
+func TestDoctorEndsWithItsContext(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a := c.member("a")
+		levels := func(d time.Duration) (levels []string) {
+			ctx, cancel := context.WithTimeout(background, d)
+			defer cancel()
+			began := c.now()
+			for _, f := range a.Doctor(ctx) {
+				levels = append(levels, f.Check+" "+string(f.Level))
+			}
+			require.LessOrEqual(c, c.now()-began, d)
+			return levels
+		}
+		require.Contains(c, levels(time.Minute), "rights ok")
+		c.net.Partition("a", simnet.Both, 0)
+		require.Equal(c, []string{"connection fault"}, levels(time.Second))
+		c.net.Heal("a")
+		c.pass(time.Minute)
+		c.redis.Intercept(func(_, cmd string, _ []string) string {
+			if strings.EqualFold(cmd, "info") {
+				c.net.Partition("a", simnet.Both, 0)
+			}
+			return ""
+		})
+		require.Contains(c, levels(time.Second), "connection ok", "what it knows")
+		c.net.Heal("a")
+		c.pass(time.Minute)
+	})
 }
 
 // TestControlRulesAreThoseAndMore: ControlRules begin with ACLRules.

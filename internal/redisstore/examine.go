@@ -26,25 +26,35 @@ var examined = []string{
 
 // examination gathers facts over one connection after the other.
 type examination struct {
-	lease  *Lease
-	master *Store // the server that the scripts run on
-	facts  store.Facts
+	lease   *Lease
+	master  *Store // the server that the scripts run on
+	bounded store.Bounded
+	facts   store.Facts
+}
+
+// process is that of the server that is examined.
+func (e *examination) process(ctx context.Context, cmd redis.Cmder) error {
+	return e.bounded(ctx, func(ctx context.Context) error { return e.master.process(ctx, cmd) })
 }
 
 // Examine finds out what the Redis is like that is to hold this lease. All that it sends only
 // reads, but for one message to a channel that nobody listens on. It returns when ctx is done at
-// the latest, with what it knows then.
-func (s *Lease) Examine(ctx context.Context) store.Facts {
-	e := examination{lease: s, facts: store.Facts{
+// the latest, with what it knows then, if each call does.
+func (s *Lease) Examine(ctx context.Context, bounded store.Bounded) store.Facts {
+	e := examination{lease: s, bounded: bounded, facts: store.Facts{
 		Client: s.given.clientFacts(), Settings: map[string]string{}, Refused: map[string]error{},
 	}}
-	master, err := s.masterFor(ctx, s.key)
-	if !e.allowed(store.ProbePing, err) {
+	at := *s.Store
+	if !e.allowed(store.ProbePing, bounded(ctx, func(ctx context.Context) error {
+		return recovering(func() (err error) {
+			at.rdb, err = s.masterFor(ctx, s.key)
+			return err
+		})
+	})) {
 		return e.facts
 	}
-	at := *s.Store
-	at.rdb, e.master = master, &at
-	switch err := at.process(ctx, redis.NewStatusCmd(ctx, "ping")); {
+	e.master = &at
+	switch err := e.process(ctx, redis.NewStatusCmd(ctx, "ping")); {
 	case redis.HasErrorPrefix(err, "MISCONF"): // Redis answers reads: there is more to find out
 		_ = e.allowed(store.ProbeWrite, err)
 	case !e.allowed(store.ProbePing, err):
@@ -66,41 +76,46 @@ func (s *Lease) Examine(ctx context.Context) store.Facts {
 
 // allowed notes what was refused, and reports whether it was not.
 func (e *examination) allowed(probe string, err error) bool {
-	if err != nil && e.facts.Refused[probe] == nil {
-		e.facts.Refused[probe] = e.lease.explain(probe, err)
+	if err == nil || e.facts.Refused[probe] != nil {
+		return err == nil
 	}
-	return err == nil
+	if _, explained := store.AsType[*store.Error](err); !explained {
+		err = e.lease.explain(probe, err)
+	}
+	e.facts.Refused[probe] = err
+	return false
 }
 
 // probe tries what an election does, and reads what Redis says of itself.
 func (e *examination) probe(ctx context.Context) {
-	if _, err := e.lease.Leader(ctx); err != nil {
-		e.facts.Refused[store.ProbeScripts] = err
-	}
-	sc := e.lease.scripts.witness
-	origin, err := e.lease.text(ctx, sc, append(sc.args("1", 1), e.lease.key))
-	if e.allowed(store.ProbeScripts, err) {
+	_ = e.allowed(store.ProbeScripts, e.bounded(ctx, func(ctx context.Context) error {
+		_, err := e.lease.Leader(ctx)
+		return err
+	}))
+	sc, origin := e.lease.scripts.witness, ""
+	if e.allowed(store.ProbeScripts, e.bounded(ctx, func(ctx context.Context) (err error) {
+		origin, err = e.lease.text(ctx, sc, append(sc.args("1", 1), e.lease.key))
+		return err
+	})) {
 		e.facts.Witness = origin != "-"
 	}
 	info := redis.NewStringCmd(ctx, "info")
-	if e.allowed(store.ProbeInfo, e.master.process(ctx, info)) {
+	if e.allowed(store.ProbeInfo, e.process(ctx, info)) {
 		readInfo(&e.facts, info.Val())
 	}
 	for _, setting := range examined {
 		config := redis.NewMapStringStringCmd(ctx, "config", "get", setting)
-		if !e.allowed(store.ProbeConfig, e.master.process(ctx, config)) {
+		if !e.allowed(store.ProbeConfig, e.process(ctx, config)) {
 			break
 		}
 		if value, ok := config.Val()[setting]; ok {
 			e.facts.Settings[setting] = value
 		}
 	}
-	if err := e.lease.publish(ctx, e.lease.Store.keys.Own(e.lease.secret()), "examined"); err != nil {
-		e.facts.Refused[store.ProbePublish] = err
-	}
-	if err := e.subscribe(ctx); err != nil {
-		e.facts.Refused[store.ProbeSubscribe] = err
-	}
+	_ = e.allowed(store.ProbePublish, e.bounded(ctx, func(ctx context.Context) error {
+		return e.lease.publish(ctx, e.lease.Store.keys.Own(e.lease.secret()), "examined")
+	}))
+	_ = e.allowed(store.ProbeSubscribe, e.bounded(ctx, e.subscribe))
 }
 
 // subscribe tries the channels of hints, over the client that was given, as they are subscribed to.
@@ -136,7 +151,7 @@ func (e *examination) readClock(ctx context.Context) (best reading, able bool) {
 	for range clockSamples {
 		cmd := redis.NewTimeCmd(ctx, "time")
 		sent := time.Now()
-		if !e.allowed(store.ProbePing, e.master.process(ctx, cmd)) {
+		if !e.allowed(store.ProbePing, e.process(ctx, cmd)) {
 			return best, able
 		}
 		trip := time.Since(sent)
@@ -175,13 +190,13 @@ func (e *examination) neighbours(ctx context.Context) {
 			continue
 		}
 		there := redis.NewIntCmd(ctx, "exists", store.Keys(namespace[:i]).Instances())
-		if e.allowed(store.ProbeScan, e.master.process(ctx, there)) && there.Val() > 0 {
+		if e.allowed(store.ProbeScan, e.process(ctx, there)) && there.Val() > 0 {
 			seen[namespace[:i]] = true
 		}
 	}
 	for page, cursor := 0, uint64(0); page < scanPages; page++ {
 		scan := redis.NewScanCmd(ctx, nil, "scan", cursor, "match", namespace+":*:instances", "count", 500)
-		if !e.allowed(store.ProbeScan, e.master.process(ctx, scan)) {
+		if !e.allowed(store.ProbeScan, e.process(ctx, scan)) {
 			break
 		}
 		keys, next := scan.Val()

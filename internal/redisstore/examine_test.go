@@ -66,10 +66,13 @@ func answering(c *cluster, answer func(peer *server.Peer, cmd string, args []str
 	c.mini.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool { return answer(peer, cmd, args) })
 }
 
+// unbounded waits for a call as long as the client does.
+func unbounded(ctx context.Context, call func(context.Context) error) error { return call(ctx) }
+
 // examining is an examination of a cluster that has only just begun.
 func examining(c *cluster) *examination {
 	role := roleOf(c.rdb, string(c.store.keys))
-	return &examination{lease: role, master: role.Store, facts: store.Facts{Settings: map[string]string{}, Refused: map[string]error{}}}
+	return &examination{lease: role, master: role.Store, bounded: unbounded, facts: store.Facts{Settings: map[string]string{}, Refused: map[string]error{}}}
 }
 
 // TestWhatInfoSays: all that matters of INFO is taken, and nothing is made of what is no number.
@@ -225,7 +228,7 @@ func TestExaminationEndsWithItsContext(t *testing.T) {
 		}
 		return false
 	})
-	f := roleOf(c.rdb, "ns").Examine(ctx)
+	f := roleOf(c.rdb, "ns").Examine(ctx, unbounded)
 	require.Len(t, f.RoundTrips, clockSamples)
 	require.True(t, slices.IsSorted(f.RoundTrips))
 	require.Zero(t, f.RateError)
@@ -246,7 +249,7 @@ func TestExaminesTheClientThatWasGiven(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: c.mini.Addr(), Protocol: 2, DisableIdentity: true, ReadTimeout: timeout})
 		ctx, cancel := context.WithCancel(t.Context())
 		end = cancel
-		f := roleOf(client, "ns").Examine(ctx)
+		f := roleOf(client, "ns").Examine(ctx, unbounded)
 		require.Equal(t, client.Options().ReadTimeout, f.Client.ReadTimeout)
 		require.NotContains(t, f.Refused, store.ProbeSubscribe)
 		cancel()
@@ -286,7 +289,7 @@ func TestExamineWhatIsRefused(t *testing.T) {
 		for _, cmd := range cmds {
 			refused[cmd] = true
 		}
-		f := roleOf(c.rdb, "ns").Examine(t.Context())
+		f := roleOf(c.rdb, "ns").Examine(t.Context(), unbounded)
 		want := []string{store.ProbePing}
 		if probe != store.ProbePing {
 			want = append(want, probe)
@@ -308,12 +311,12 @@ func TestExamineWhatIsRefused(t *testing.T) {
 	clear(asked)
 	clear(refused)
 	refused["PING"] = true
-	f := roleOf(c.rdb, "ns").Examine(t.Context())
+	f := roleOf(c.rdb, "ns").Examine(t.Context(), unbounded)
 	require.ErrorContains(t, f.Refused[store.ProbePing], "NOPERM PING")
 	require.Zero(t, asked["INFO"]+asked["TIME"]+asked["SCAN"], "of who gives no answer nothing is asked")
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return nil, errBroken }})
 	defer cluster.Close()
-	f = roleOf(cluster, "{ns}").Examine(t.Context())
+	f = roleOf(cluster, "{ns}").Examine(t.Context(), unbounded)
 	require.ErrorIs(t, f.Refused[store.ProbePing], store.ErrUnreachable)
 	require.Equal(t, "cluster", f.Client.Kind)
 }
@@ -327,7 +330,7 @@ func TestExaminationOfAServerThatCannotSave(t *testing.T) {
 		}
 		return cmd == "PING"
 	})
-	facts := roleOf(c.rdb, "ns").Examine(t.Context())
+	facts := roleOf(c.rdb, "ns").Examine(t.Context(), unbounded)
 	require.NoError(t, facts.Refused[store.ProbePing])
 	require.ErrorIs(t, facts.Refused[store.ProbeWrite], store.ErrUnreachable)
 	require.Contains(t, store.FixOf(facts.Refused[store.ProbeWrite]), "why it cannot save")

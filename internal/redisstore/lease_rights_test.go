@@ -259,7 +259,7 @@ func TestExaminationOfTheWitness(t *testing.T) {
 	w := realLease(t, redistest.Start(t))
 	examined := func(rdb redis.UniversalClient, scripts *Scripts) store.Facts {
 		role := store.Role{Key: leaseKey, Holder: "me", TTL: time.Minute, Attempt: 20 * time.Second}
-		return New(rdb, scripts, leaseNamespace, "me", func() string { return "secret" }).ForRole(role).Examine(t.Context())
+		return New(rdb, scripts, leaseNamespace, "me", func() string { return "secret" }).ForRole(role).Examine(t.Context(), unbounded)
 	}
 	require.True(t, examined(w.rdb, w.store.scripts).Witness)
 

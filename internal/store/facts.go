@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Facts are what an examination has found out about a Redis and the client that speaks to it. What
 // could not be found out has its zero value, and Refused says why.
@@ -32,6 +35,9 @@ type Facts struct {
 	// Refused are the errors by what was tried: the words of Probes.
 	Refused map[string]error
 }
+
+// Bounded makes a call, and returns when ctx is done at the latest, though the call may ignore that.
+type Bounded func(ctx context.Context, call func(ctx context.Context) error) error
 
 // Server is what a Redis says of itself. What it does not say has its zero value.
 type Server struct {

@@ -59,6 +59,8 @@ var bounds = []bug{
 		old: "	known := d.Refused[store.ProbeInfo] == nil && d.Replication\n", new: "	known := d.Refused[store.ProbeInfo] == nil\n"},
 	{name: "a clock that is fast enough", test: "TestDiagnosis", breaks: "Doctor finds no fault in the clock that P1 rests on", file: "doctor.go",
 		old: "	case d.Rate-d.RateError > d.drift:\n", new: "	case d.Rate-d.RateError > 10*d.drift:\n"},
+	{name: "Doctor waits for its client", test: "TestDoctorEndsWithItsContext", breaks: "a service that has Doctor look at its start does not come up while Redis hangs", file: "internal/redisstore/examine.go",
+		old: "	return e.bounded(ctx, func(ctx context.Context) error { return e.master.process(ctx, cmd) })", new: "	return e.master.process(ctx, cmd)"},
 	{name: "Doctor looks at a client of its own", in: redisstore, test: "TestExaminesTheClientThatWasGiven", breaks: "Doctor finds a ReadTimeout sound that nobody has set, and rights unknown", file: "internal/redisstore/examine.go",
 		old: "		Client: s.given.clientFacts(), ", new: "		Client: s.clientFacts(), "},
 	{name: "INFO for clients is enough", test: "TestDiagnosis", breaks: "Doctor finds a Redis sound that refuses INFO to scripts, and two lead after a failover", file: "doctor.go",
