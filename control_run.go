@@ -253,8 +253,9 @@ func (c *Coordinator) meant(command store.Command) bool {
 			return true
 		}
 		t := e.loop.current.Load()
-		if t == nil {
-			return false
+		if t == nil { // its own term may be over, and drain
+			s := e.Status()
+			return s.State == ElectionDraining && s.LeaderToken == command.Token
 		}
 		term, _ := TermFrom(t.ctx)
 		return term.Token == command.Token

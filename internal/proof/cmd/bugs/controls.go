@@ -114,6 +114,8 @@ var controls = []bug{
 		old: "			rest := l.obey(command)\n", new: "			rest := func(ctx context.Context) error {\n				if command.Kind == commandDrain { // a goroutine may come late\n					time.Sleep(200 * time.Millisecond)\n				}\n				return l.obey(command)(ctx)\n			}\n"},
 	{name: "end of a command said once", test: "TestCommandEndInAnOutage", breaks: "who asked waits for ten minutes for what was done", file: "control_run.go",
 		old: "if err == nil || ctx.Err() != nil || time.Since(began) > commandMemory {", new: "if err == nil || err != nil || time.Since(began) > commandMemory {"},
+	{name: "resignation of a term that drains", test: "TestCommandsToOneThatStops", breaks: "who has a leader resign that does so already waits for seconds", file: "control_run.go",
+		old: "return s.State == ElectionDraining && s.LeaderToken == command.Token", new: "return s.State == ElectionStopped"},
 	{name: "command of a twin", test: "TestCommandOfATwin", breaks: "of two processes of one ID the wrong one refuses a command", file: "control_run.go",
 		old: "another := !w.asked && !l.c.meant(", new: "another := false && !l.c.meant("},
 	{name: "late command executed", test: "TestCommandThatIsReadTooLate", breaks: "an instance that could not read its commands executes what nobody expects any more", file: "control_run.go",
