@@ -42,6 +42,7 @@ type Coordinator struct {
 	registry *Registry
 	tasks    *TaskScheduler
 	phase    atomic.Int32
+	running  atomic.Pointer[running] // while Run goes on
 
 	subscription *atomic.Pointer[store.Subscription]
 	more         wakeup // a role was added
@@ -55,6 +56,12 @@ type Coordinator struct {
 	roles roleSet
 	start func(*Elector) // while Run goes on: runs a role
 	drain *drain         // that is on
+}
+
+// running is a Run that goes on.
+type running struct {
+	stopped func() error  // the Err of its context
+	ended   chan struct{} // closed at its end
 }
 
 // New returns a coordinator on Redis. It refuses bad options, with all problems at once, and a
@@ -258,6 +265,9 @@ func (c *Coordinator) Run(ctx context.Context, lead ...LeadFunc) error {
 		}
 		return ErrRunning
 	}
+	run := &running{stopped: ctx.Err, ended: make(chan struct{})}
+	c.running.Store(run)
+	defer func() { c.running.Store(nil); close(run.ended) }()
 	if ctx.Err() != nil {
 		c.stopEntry()
 		return nil

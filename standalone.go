@@ -199,6 +199,14 @@ func (c controlled) Reconnect() {
 // Connected is that of hook.Control.
 func (c controlled) Connected() bool { return c.link.Up() }
 
+// Ending is that of hook.Control.
+func (c controlled) Ending() <-chan struct{} {
+	if run := c.coordinator.running.Load(); run != nil && run.stopped() != nil {
+		return run.ended
+	}
+	return nil
+}
+
 // lapse ends the term that is on as if its lease had not been renewed in time.
 func lapse(l *electionLoop) {
 	if t := l.current.Load(); t != nil {

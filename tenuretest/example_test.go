@@ -15,6 +15,7 @@ import (
 type exampleT struct{ testing.TB }
 
 func (exampleT) Helper()                        {}
+func (exampleT) Cleanup(func())                 {}
 func (exampleT) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
 // The leader is cut off: its term ends by itself, another instance takes over, and the first one

@@ -85,6 +85,50 @@ func TestFailedWorkIsTriedAgainSoon(t *testing.T) {
 	})
 }
 
+// TestRunEndsWithTheTest: nothing of a Run with the context of the test is left at its end, though
+// that takes time: in a bubble it would be a deadlock. A Run that goes on is not waited for.
+func TestRunEndsWithTheTest(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, cluster *tenuretest.Cluster, a *tenuretest.Control){
+		"work":         func(*testing.T, *tenuretest.Cluster, *tenuretest.Control) {},
+		"task":         func(*testing.T, *tenuretest.Cluster, *tenuretest.Control) { time.Sleep(time.Minute) },
+		"disconnected": func(_ *testing.T, cluster *tenuretest.Cluster, _ *tenuretest.Control) { cluster.Disconnect("a") },
+		"reconnected": func(_ *testing.T, cluster *tenuretest.Cluster, _ *tenuretest.Control) {
+			cluster.Disconnect("a")
+			time.Sleep(31 * time.Second)
+			cluster.Reconnect("a")
+		},
+		"no term": func(_ *testing.T, _ *tenuretest.Cluster, a *tenuretest.Control) { a.Depose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := tenuretest.NewCluster(t)
+				c, control := cluster.New(tenure.Options{InstanceID: "a"})
+				require.NoError(t, c.Tasks().Register(tenure.Task{
+					Name: "slow", Schedule: tenure.Every(50 * time.Second),
+					Run: func(context.Context, tenure.TaskRun) error { time.Sleep(15 * time.Second); return nil },
+				}))
+				go func() {
+					_ = c.Run(t.Context(), func(ctx context.Context, _ tenure.Term) error {
+						<-ctx.Done()
+						time.Sleep(10 * time.Millisecond)
+						return nil
+					})
+				}()
+				control.Lead()
+				test(t, cluster, control)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		t.Cleanup(func() { cancel(); require.NoError(t, <-ended) }) // after the cleanups of New
+		c, control := tenuretest.New(t, tenure.Options{})
+		go func() { ended <- c.Run(ctx) }()
+		control.Lead()
+	})
+}
+
 func TestTasksRunOnTheLeaderOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64

@@ -34,6 +34,10 @@ type Control interface {
 	// Settled reports whether no role leads, and each knows who does, as Refuse or Yield had it.
 	Settled() bool
 
+	// Ending returns a channel that is closed when Run has ended, if Run goes on though its context
+	// is done. Otherwise it returns nil.
+	Ending() <-chan struct{}
+
 	// RetryAt is when the next attempt of the last run of a task is due, if that run was left with
 	// a pause before it.
 	RetryAt(task string) time.Time
