@@ -649,6 +649,46 @@ func TestClusterTellsWhoLeads(t *testing.T) {
 	})
 }
 
+// TestWhoDoesNotCampaignHearsAtOnce: an instance that drains, that may not lead, or whose health
+// check fails knows at once who leads. In real time a test would wait for RetryInterval each time.
+func TestWhoDoesNotCampaignHearsAtOnce(t *testing.T) {
+	for name, idle := range map[string]struct {
+		election tenure.ElectionOptions
+		drains   bool
+	}{
+		"draining":   {drains: true},
+		"ineligible": {election: tenure.ElectionOptions{Ineligible: true}},
+		"unhealthy":  {election: tenure.ElectionOptions{Health: func(context.Context) error { return errors.New("ill") }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := tenuretest.NewCluster(t)
+				a, ca := cluster.New(tenure.Options{InstanceID: "a", Election: idle.election})
+				b, cb := cluster.New(tenure.Options{InstanceID: "b"})
+				stopA, stopB := run(t, a), run(t, b)
+				synctest.Wait() // each has begun
+				if idle.drains {
+					ca.Lead()
+					require.NoError(t, a.Drain(t.Context()))
+				}
+				time.Sleep(time.Second)
+				began := time.Now()
+				for range 3 {
+					cb.Lead()
+					require.Equal(t, "b", a.Elector().Status().Leader)
+					cb.Depose()
+					ca.Follow("c")
+					require.Equal(t, "c", a.Elector().Status().Leader)
+					ca.Depose()
+				}
+				require.Less(t, time.Since(began), time.Second)
+				require.NoError(t, stopA())
+				require.NoError(t, stopB())
+			})
+		})
+	}
+}
+
 // TestClusterForgets as Redis does: only what a leader of a minute has not registered.
 func TestClusterForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

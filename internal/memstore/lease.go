@@ -202,6 +202,7 @@ func (c *Leases) Listen(ctx context.Context, a store.Audience) {
 			if heard = up; !heard {
 				continue
 			}
+			a.Take(store.Hint{Type: store.HintGranted, All: true}) // for those that do not campaign
 			a.Take(store.Hint{Type: store.HintVacant, All: true})
 			a.Take(store.Hint{Type: store.HintRollCall, All: true})
 		}
