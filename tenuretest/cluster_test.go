@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -158,6 +159,31 @@ func TestRunDueWaitsForAttempts(t *testing.T) {
 		control.RunDue(t.Context())
 		require.Equal(t, 3, attempts)
 		require.NoError(t, stop())
+	})
+}
+
+// TestRunDueWaitsForHours, which pass in a bubble with few looks, of which each allocates 20 times.
+func TestRunDueWaitsForHours(t *testing.T) {
+	const takes = 3 * time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		c, control := tenuretest.New(t, tenure.Options{})
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name: "long", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { time.Sleep(takes); return nil },
+		}))
+		stop := run(t, c)
+		control.Lead()
+		_, err := c.Tasks().Trigger(t.Context(), "long")
+		require.NoError(t, err)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := time.Now()
+		control.RunDue(t.Context())
+		took := time.Since(began)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, stop())
+		require.GreaterOrEqual(t, took, takes)
+		require.LessOrEqual(t, took, takes+20*time.Millisecond, "soon after the run")
+		require.Less(t, after.Mallocs-before.Mallocs, uint64(200*takes/time.Second), "not every 20 ms")
 	})
 }
 

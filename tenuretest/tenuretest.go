@@ -130,15 +130,20 @@ func (c *Control) mustBeConnected(call string) {
 	}
 }
 
-func (c *Control) await(reached func() bool, what string) {
-	c.t.Helper()
-	changed := make(chan struct{}, 1)
-	stop := c.coordinator.Observe(func(tenure.Event) {
+// changes returns a channel that has something whenever there was an event, until stop is called.
+func (c *Control) changes() (changed <-chan struct{}, stop func()) {
+	news := make(chan struct{}, 1)
+	return news, c.coordinator.Observe(func(tenure.Event) {
 		select {
-		case changed <- struct{}{}:
+		case news <- struct{}{}:
 		default:
 		}
 	})
+}
+
+func (c *Control) await(reached func() bool, what string) {
+	c.t.Helper()
+	changed, stop := c.changes()
 	defer stop()
 	bound := time.NewTimer(patience)
 	defer bound.Stop()
