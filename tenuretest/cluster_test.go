@@ -715,6 +715,42 @@ func TestWhoDoesNotCampaignHearsAtOnce(t *testing.T) {
 	}
 }
 
+// TestClusterTriggers: the leader runs and cancels at once what another instance asks for.
+func TestClusterTriggers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := tenuretest.NewCluster(t)
+		var causes []error
+		start := func(id string) (*tenure.Coordinator, *tenuretest.Control) {
+			c, control := cluster.New(tenure.Options{InstanceID: id})
+			for _, task := range []tenure.Task{{Name: "own"}, {Name: "anywhere", Anywhere: true}} {
+				task.Schedule = tenure.OnDemand()
+				task.Run = func(ctx context.Context, _ tenure.TaskRun) error {
+					<-ctx.Done()
+					causes = append(causes, context.Cause(ctx))
+					return context.Cause(ctx)
+				}
+				require.NoError(t, c.Tasks().Register(task))
+			}
+			go func() { _ = c.Run(t.Context()) }()
+			return c, control
+		}
+		_, a := start("a")
+		b, _ := start("b")
+		a.Lead()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		for _, name := range []string{"own", "anywhere"} {
+			_, err := b.Tasks().Trigger(t.Context(), name)
+			require.NoError(t, err)
+			time.Sleep(100 * time.Millisecond)
+			require.NoError(t, b.Tasks().Cancel(t.Context(), name), "it has begun")
+		}
+		a.RunDue(t.Context())
+		require.Less(t, time.Since(began), time.Second)
+		require.Equal(t, []error{tenure.ErrCanceled, tenure.ErrCanceled}, causes)
+	})
+}
+
 // TestClusterForgets as Redis does: only what a leader of a minute has not registered.
 func TestClusterForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -22,6 +23,7 @@ type Leases struct {
 	Note func(store.LogEntry)
 
 	changed chan struct{} // size 1
+	news    atomic.Bool   // a task was triggered, or its run is to end
 	terms   *terms
 	link    *Link // nil: it cannot be cut
 
@@ -205,6 +207,9 @@ func (c *Leases) Listen(ctx context.Context, a store.Audience) {
 			a.Take(store.Hint{Type: store.HintGranted, All: true}) // for those that do not campaign
 			a.Take(store.Hint{Type: store.HintVacant, All: true})
 			a.Take(store.Hint{Type: store.HintRollCall, All: true})
+			if c.news.Swap(false) {
+				a.Take(store.Hint{Type: store.HintConnected, All: true}) // of which task nobody says
+			}
 		}
 	}
 }

@@ -83,3 +83,19 @@ func (t *terms) tell(but *Leases) {
 		}
 	}
 }
+
+// hasNews has every coordinator look at the records of its tasks, if there are several: one that is
+// alone hears by itself what it has asked for.
+func (t *terms) hasNews() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.shared) > 1 {
+		for _, c := range t.shared {
+			c.news.Store(true)
+			c.Changed()
+		}
+	}
+}

@@ -270,6 +270,7 @@ func (s *Tasks) Pause(_ context.Context, name string, paused bool, expect, why s
 }
 
 func (s *Tasks) Cancel(_ context.Context, name string, c store.TaskCancel) (store.TaskReply, error) {
+	defer s.terms.hasNews()
 	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, now int64) string {
 		waits := r.Run == "" && r.Done == c.Run && (r.Status == store.RunInterrupted || r.Status == store.RunReturned)
 		switch {
@@ -347,6 +348,7 @@ func triggerEnds(r *store.TaskRecord) int64 {
 }
 
 func (s *Tasks) Trigger(_ context.Context, name string, t store.TaskTrigger) (store.TaskReply, error) {
+	defer s.terms.hasNews()
 	return s.decide(name, lease.MaxToken, func(r *store.TaskRecord, now int64) string {
 		g := s.given[name]
 		switch {
