@@ -375,7 +375,7 @@ end
 
 -- Guard: a history that is not the one the term hash was written under, or a server so young that it may have forgotten a lease.
 -- While nobody was granted anything, each asker adds a longer guard of its own, counted from the first question on.
-local booted -- Unix seconds, if this server is too young for a first election
+local booted -- Unix seconds, if this server is, or was just now, too young for a first election
 if elsewhere or (empty and not unasked and origin ~= '') then
   local arm, length, from = 0, 0, elsewhere and now or term.asked
   if promoted or (elsewhere and term.origin ~= '') then
@@ -384,8 +384,9 @@ if elsewhere or (empty and not unasked and origin ~= '') then
     local least = restart_guard > 0 and restart_guard or guard
     local age = uptime()
     if age < least + 1000 then -- whole seconds: it may be up to one less
-      arm, booted = math.min(now - age, from) + least + 1000, math.floor((now - age) / 1000)
+      arm = math.min(now - age, from) + least + 1000
     end
+    if age < least + 2000 then booted = math.floor((now - age) / 1000) end -- what was armed may hold for as much longer
   end
   if elsewhere or arm > term.hold + 1000 then -- the same guard, by whole seconds, is not longer
     term.origin = origin
