@@ -155,7 +155,7 @@ func (c *Control) await(reached func() bool, what string) {
 			c.t.Fatalf("tenuretest: the coordinator cannot %s: its Run has ended\n%s", what, c.roles())
 		case tenure.ElectionIdle:
 			if time.Since(began) >= toBegin {
-				c.t.Fatalf("tenuretest: the coordinator cannot %s: its Run was not called\n%s", what, c.roles())
+				c.t.Fatalf("tenuretest: the coordinator cannot %s: its Run was not called, or has refused what it got: see its error\n%s", what, c.roles())
 			}
 		}
 		select {

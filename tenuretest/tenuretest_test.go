@@ -211,6 +211,15 @@ func TestLeadWithoutRunFailsTheTest(t *testing.T) {
 		require.Contains(t, f.says, `role "": idle`)
 		require.Less(t, time.Since(began), 11*time.Second)
 	})
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{TB: t}
+		c, control := tenuretest.New(f, tenure.Options{NoDefaultRole: true})
+		_, err := c.AddRole("export", tenure.ElectionOptions{})
+		require.NoError(t, err)
+		go func() { _ = c.Run(t.Context(), func(context.Context, tenure.Term) error { return nil }) }()
+		require.Panics(t, func() { control.Lead() })
+		require.Contains(t, f.says, "or has refused what it got: see its error")
+	})
 }
 
 // TestLeadSaysWhyNot: a Run that has ended fails the test at once, leader work that fails again and

@@ -544,8 +544,8 @@ func (r *Redis) grow(guard int64) bool {
 }
 
 // witness looks at the history of the server: a new one arms the hold-off, once. While nobody was
-// granted anything, each asker adds a longer guard of its own. young: the server is younger than that, or was
-// a second ago.
+// granted anything, each asker adds a longer guard of its own. young: the server is younger than
+// that, or was a second ago.
 func (r *Redis) witness(now int64, a Asker, facts Facts, guard int64, unasked bool) (armed, young bool) {
 	t, elsewhere := &r.Term, r.elsewhere(facts)
 	if !r.Rules.Has(Guard) || !elsewhere && (t.Token != 0 || unasked || !r.comparable(facts.Origin)) {
