@@ -80,7 +80,8 @@ func newControlled(t testing.TB, opts tenure.Options, cluster *Cluster) (*tenure
 // role, if one does not lead within a minute, at once if Run has ended, and after ten seconds if
 // Run was not called. What it says then has the state of each role, why it waits and the last error
 // of its work. In a Cluster every other instance that runs is deposed first, and knows the leader
-// and its token when Lead returns; the leases of one that is disconnected are waited for.
+// and its token when Lead returns; the leases of one that is disconnected are waited for. Lead does
+// not wait for tasks: a leader opens their records a moment later, see RunDue.
 func (c *Control) Lead(roles ...string) {
 	c.t.Helper()
 	c.mustBeConnected("Lead")
