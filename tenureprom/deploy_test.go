@@ -195,6 +195,30 @@ func TestDashboardIsOfNow(t *testing.T) {
 	}
 }
 
+// TestCrashIsTimeWithoutALeader: nobody leads between the death of a leader and the end of its lease,
+// though all others know of it for so long. The dashboard shows that time.
+func TestCrashIsTimeWithoutALeader(t *testing.T) {
+	text, err := os.ReadFile("../deploy/grafana/tenure.json")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`"expr": "(1 - avg_over_time\(.*)"`).FindStringSubmatch(string(text))
+	require.NotNil(t, found)
+	query := strings.NewReplacer(`\"`, `"`, "$namespace", "shop", "$role", "default", "$__rate_interval", "5m").Replace(found[1])
+	promtool, _ := tools(t)
+	cases := fmt.Sprintf(`
+tests:
+  - interval: 15s
+    input_series:
+      - { series: 'tenure_leader{namespace="shop",role="default",instance="a"}', values: '1x9 stale' }
+      - { series: 'tenure_leader{namespace="shop",role="default",instance="b"}', values: '0x14 1x5' }
+    promql_expr_test:
+      - { expr: '%s', eval_time: 285s, exp_samples: [{ labels: '{namespace="shop",role="default"}', value: 0.25 }] }
+`, query)
+	path := filepath.Join(t.TempDir(), "test.yml")
+	require.NoError(t, os.WriteFile(path, []byte(cases), 0o600))
+	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", path).CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
 // startPrometheus starts a Prometheus that scrapes one address, and returns its API.
 func startPrometheus(t *testing.T, path, target string) (api string) {
 	dir := t.TempDir()

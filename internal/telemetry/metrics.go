@@ -69,11 +69,11 @@ var (
 	}
 	Unowned = &Metric{
 		Name: "tenure_unowned_seconds_total", Unit: "s", Kind: Counter, Labels: []string{"role"},
-		Help: "For how long this process has known of no leader while it ran.",
+		Help: "For how long this process has known of no leader while it ran. It knows of a leader that has died until the lease ends.",
 	}
 	Failover = &Metric{
 		Name: "tenure_failover_seconds", Unit: "s", Kind: Histogram, Labels: []string{"role"}, Buckets: failoverBuckets,
-		Help: "For how long nobody had led when a term of this process began.",
+		Help: "For how long nobody had led when a term of this process began. A leader that has died counts until its lease ends.",
 	}
 	Waiting = &Metric{
 		Name: "tenure_waiting", Unit: "1", Labels: []string{"role", "reason"},
