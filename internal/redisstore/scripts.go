@@ -345,6 +345,9 @@ var refusedCommand = regexp.MustCompile(`run the '([a-z|]+)' command`)
 // has, and without which an election goes on.
 var unknownBeside = regexp.MustCompile("(?i)^(?:ERR )?un(?:known|supported) command [`'\"]?(subscribe|publish|pubsub|info)\\b")
 
+// unknownWithin is how a server says it within a script.
+const unknownWithin = "Unknown Redis command called from"
+
 // explain says what an error means. If a cluster may have moved its slots, go-redis is told to look
 // for them: by itself it looks once in ClusterOptions.ClusterStateReloadInterval, a minute, unless
 // a node answers MOVED.
@@ -550,7 +553,7 @@ func explain(op string, err error) error {
 		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair its field token, or remove it while nobody leads", key)
 	case starts("BADTASK"):
 		e.Fix = fmt.Sprintf("the hash %s was written by something else: repair the field, or remove the hash and with it what the task has run", key)
-	case starts("BADRUNS"):
+	case starts("BADRUNS") && !strings.Contains(text, unknownWithin):
 		e.Fix = fmt.Sprintf("the stream %s takes no further entry, since one has the last ID that there can be: remove it", key)
 	case starts("MISCONF"):
 		e.Fix = "see in the log of Redis why it cannot save its data, mostly a full disk: it refuses every write until it can"
@@ -574,7 +577,7 @@ func explain(op string, err error) error {
 		e.Fix = "set Username and Password of the Redis client"
 	case unknownBeside.MatchString(text):
 		e.Fix = fmt.Sprintf("connect to a Redis that has %s: a proxy before it does not pass it on, or rename-command has removed it", strings.ToUpper(unknownBeside.FindStringSubmatch(text)[1]))
-	case starts("ERR unknown command"), strings.Contains(text, "Unknown Redis command called from"): // within a script
+	case starts("ERR unknown command"), strings.Contains(text, unknownWithin):
 		e.Fix = "tenure needs Redis 6.2 or later with Lua scripting, and no command renamed (rename-command); a Sentinel must be asked for its master (MasterName, or master_name in the URL)"
 	default:
 		return e
