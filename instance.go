@@ -132,7 +132,7 @@ type Counts struct {
 	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
 }
 
-// orMore is what a listing that was cut has counted, or what an index has if that is more.
+// orMore is what a listing has counted, or what an index has if that is more.
 func (c Counts) orMore(indexed Counts) Counts {
 	if indexed.Total <= c.Total {
 		return c

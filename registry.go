@@ -348,6 +348,15 @@ func (r *Registry) indexed(ctx context.Context) (counts Counts, exact bool, err 
 	}, found.Exact(), nil
 }
 
+// orMore is what a listing that was cut has counted, or what the index has if that is more.
+func (r *Registry) orMore(ctx context.Context, listed Counts) Counts {
+	indexed, _, err := r.indexed(ctx)
+	if err != nil {
+		return listed
+	}
+	return listed.orMore(indexed)
+}
+
 // each reads every instance once, as long as take wants more.
 func (r *Registry) each(ctx context.Context, take func(Instance) bool) (malformed int, err error) {
 	return r.eachBy(ctx, recorded, take)

@@ -57,9 +57,7 @@ func (r *Registry) survey(ctx context.Context, read func(store.Entry) (Instance,
 	}
 	s.Counts.Malformed = malformed
 	if err != nil {
-		if indexed, _, failed := r.indexed(ctx); failed == nil {
-			s.Counts = s.Counts.orMore(indexed)
-		}
+		s.Counts = r.orMore(ctx, s.Counts)
 	}
 	s.judge(unled, r.opts.DownAfter)
 	s.unless(begun)
@@ -108,9 +106,10 @@ func (s *ClusterStatus) note(i Instance) {
 }
 
 // Overview is Status and Instances by one listing: what it costs, and both answers, belong
-// together. The instances are in the order of their IDs. With ErrTruncated both are of what was
-// read. If it cannot be read who leads (ErrMisconfigured), both are there all the same, without
-// that, and the error is among the problems; if the instances cannot be read, they are nil.
+// together. The instances are in the order of their IDs. With ErrTruncated they are those that were
+// read, and the status counts as Status does. If it cannot be read who leads (ErrMisconfigured),
+// both are there all the same, without that, and the error is among the problems; if the instances
+// cannot be read, they are nil.
 //
 // It keeps the records until the next call, which parses those only that have changed: it is made
 // for a server that asks again and again.
@@ -148,6 +147,7 @@ func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instan
 	if begun != nil && !errors.Is(begun, ErrMisconfigured) {
 		return n, nil, begun
 	}
+	cut := s.Counts.Total > len(all) // there are more than were read
 	all = slices.Clone(all)
 	for _, id := range ids {
 		at, found := slices.BinarySearchFunc(all, id, func(i Instance, id string) int { return cmp.Compare(i.ID, id) })
@@ -167,6 +167,9 @@ func (r *Registry) OverviewOf(ctx context.Context, s ClusterStatus, all []Instan
 		n.note(i)
 	}
 	n.Counts.Malformed = s.Counts.Malformed
+	if cut {
+		n.Counts = r.orMore(ctx, n.Counts)
+	}
 	n.judge(unled, r.opts.DownAfter)
 	n.unless(begun)
 	return n, all, begun
