@@ -237,6 +237,7 @@ func TestRunDueWaitsForAttemptsOfAnotherLeader(t *testing.T) {
 		synctest.Wait()
 		a.Lead()
 		time.Sleep(time.Hour + time.Minute)
+		synctest.Wait()
 		require.Equal(t, []string{"a1"}, attempts)
 		require.NoError(t, stopA())
 		b.Lead()

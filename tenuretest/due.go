@@ -28,11 +28,16 @@ func (c *Control) RunDue(ctx context.Context) {
 	changed, stop := c.changes()
 	defer stop()
 	began := time.Now()
+	nothing := false // was due at the look before this one
 	for stuck, quiet := began, began; ; {
 		due, goesOn := c.due(ctx, time.Since(began) < again)
+		was := nothing
+		nothing = len(due) == 0
 		switch {
-		case len(due) == 0:
+		case nothing && was:
 			return
+		case nothing: // a run may have begun in the middle of that look
+			continue
 		case goesOn:
 			stuck = time.Now()
 		case time.Since(stuck) > 2*patience:
