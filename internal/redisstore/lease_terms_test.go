@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"fmt"
+	"strings"
 	"strconv"
 	"testing"
 	"time"
@@ -91,7 +92,12 @@ func TestHistoryOfTermsStopsNothing(t *testing.T) {
 				continue
 			}
 			require.NoError(t, err)
-			require.Equal(t, []store.TermEntry{{}}, entries)
+			if strings.HasSuffix(t.Name(), "/miniredis") { // which says it in other words
+				require.Equal(t, []store.TermEntry{{}}, entries)
+				continue
+			}
+			require.Len(t, entries, 2)
+			require.Equal(t, []string{"ended", "began"}, []string{entries[0].Event, entries[1].Event}, "it begins anew")
 		}
 	})
 }
