@@ -132,12 +132,12 @@ type Counts struct {
 	Malformed int `json:"malformed"` // entries that are no record of an instance: they are skipped
 }
 
-// orMore is what a listing has counted, or what an index has if that is more.
-func (c Counts) orMore(indexed Counts) Counts {
-	if indexed.Total <= c.Total {
-		return c
+// fuller is what a listing has counted, or what an index has if that is more.
+func fuller(listed, indexed Counts) Counts {
+	if indexed.Total <= listed.Total {
+		return listed
 	}
-	indexed.Malformed = c.Malformed
+	indexed.Malformed = listed.Malformed
 	return indexed
 }
 

@@ -319,7 +319,7 @@ func (r *Registry) Counts(ctx context.Context) (Counts, error) {
 	}
 	listed, err := r.listedCounts(ctx)
 	if errors.Is(err, ErrTruncated) {
-		listed = listed.orMore(counts)
+		listed = fuller(listed, counts)
 	}
 	return listed, err
 }
@@ -354,7 +354,7 @@ func (r *Registry) orMore(ctx context.Context, listed Counts) Counts {
 	if err != nil {
 		return listed
 	}
-	return listed.orMore(indexed)
+	return fuller(listed, indexed)
 }
 
 // each reads every instance once, as long as take wants more.
