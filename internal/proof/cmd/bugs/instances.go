@@ -57,7 +57,7 @@ var instances = []bug{
 	{name: "counts that fail not reported", test: "TestBeatBesideASpoiltIndex", breaks: "the cluster cannot be counted, and nobody hears why", file: "registry_sweep.go",
 		old: "if errors.Is(err, ErrMisconfigured) { // a pass", new: "if false { // a pass"},
 	{name: "counts among foreign fields", test: "TestCountsAmongForeignFields", breaks: "beside a hundred thousand foreign fields nobody seems to be active, and no task starts", file: "registry.go",
-		old: "		listed = listed.orMore(counts)\n", new: ""},
+		old: "		listed = fuller(listed, counts)\n", new: ""},
 	{name: "rule word-over", test: "TestRegistryScriptsAgreeWithTheOracle", breaks: "an instance that has become active counts as joining for another minute", file: lua, in: "internal/redisstore",
 		old: "elseif was ~= status then -- rule word-over", new: "elseif false then -- rule word-over"},
 	{name: "rule word-marked", test: "TestRegistryScriptsAgreeWithTheOracle", breaks: "an instance that is marked while it drains is counted twice by a program that is more patient", file: lua, in: "internal/redisstore",
