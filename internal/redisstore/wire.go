@@ -73,7 +73,7 @@ func (w *wire) serve(ctx context.Context, channels []string, bound time.Duration
 			message, err = pubsub.ReceiveTimeout(done, bound)
 			return err
 		})
-		if err != nil && redis.HasErrorPrefix(err, "MISCONF") { // Redis answers PING so while it cannot save its data
+		if err != nil && redis.HasErrorPrefix(err, "MISCONF") { // so PING is answered while Redis cannot save
 			message, err = &redis.Pong{}, nil
 		}
 		if err != nil {
