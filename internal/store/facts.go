@@ -36,7 +36,7 @@ type Facts struct {
 	Refused map[string]error
 }
 
-// Bounded makes a call, and returns when ctx is done at the latest, though the call may ignore that.
+// Bounded makes a call, and returns when ctx is done at the latest: the call may ignore that.
 type Bounded func(ctx context.Context, call func(ctx context.Context) error) error
 
 // Server is what a Redis says of itself. What it does not say has its zero value.
