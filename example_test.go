@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -265,15 +264,14 @@ func ExampleRegistry_Watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
-	run := sync.OnceFunc(func() { go func() { ended <- shop.Run(ctx) }() }) // ends with ctx; awaited below
 	for change, err := range shop.Registry().Watch(context.Background()) {
 		if err != nil {
 			fmt.Println(err) // the watch goes on
 			continue
 		}
 		switch change.Type {
-		case tenure.ChangeSnapshot: // what was known before is replaced by change.Instances; others may follow
-			run()
+		case tenure.ChangeSnapshot: // what was known before is replaced by change.Instances
+			go func() { ended <- shop.Run(ctx) }() // ends with ctx; awaited below
 		case tenure.ChangeElected:
 			cancel() // the process is told to stop
 		case tenure.ChangeEnded:
