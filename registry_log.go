@@ -232,22 +232,19 @@ func (w *watch) read(ctx context.Context) (page []Change, err error) {
 	w.more = false
 	if w.follows {
 		page, last, n, err := w.r.changes(ctx, w.position, logPage)
-		if err == nil {
-			began := w.position == "" && n > 0 // nothing says what was cut off since of a log that was empty: a snapshot follows
-			w.position, w.follows, w.more = last, !began, began || n == logPage
+		lost := n == logPage && w.position == "" // of a log that was empty it is not known what was cut off since, if it has become long
+		if err == nil && !lost {
+			w.position, w.more = last, n == logPage
 			return page, nil
 		}
-		if !matches(err, ErrNotFound) {
+		if err != nil && !matches(err, ErrNotFound) {
 			return nil, err
 		}
-		w.position, w.follows = "", false
+		w.follows = false
 	}
-	end := w.position
-	if end == "" {
-		end, err = ask(ctx, &w.r.asked, w.r.store.LogEnd) // before the snapshot: what happens meanwhile comes after it
-		if err != nil {
-			return nil, err
-		}
+	end, err := ask(ctx, &w.r.asked, w.r.store.LogEnd) // before the snapshot: what happens meanwhile comes after it
+	if err != nil {
+		return nil, err
 	}
 	instances, err := w.r.Instances(ctx, InstanceQuery{})
 	if err != nil && !matches(err, ErrTruncated) {
