@@ -41,8 +41,16 @@ var browser struct {
 	err    error
 }
 
+// atOnce is how many tests have a page open at a time: a page waits most of the time.
+const atOnce = "4"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", atOnce)
+	}
 	redistest.Silence()
 	code := m.Run()
 	for _, cancel := range slices.Backward(browser.cancel) {
