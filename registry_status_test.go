@@ -489,8 +489,8 @@ func TestClusterChanged(t *testing.T) {
 	require.Equal(t, "no instance", countsLine(Counts{}))
 }
 
-// TestCountsAfterAnOutage: a leader whose term begins with it counts the others before they can have
-// sent a heartbeat. Nobody is marked then, so that no hint says that they are back.
+// TestCountsAfterAnOutage: a leader whose term begins with it counts the others before they can
+// have sent a heartbeat. Nobody is marked then, so that no hint says that they are back.
 func TestCountsAfterAnOutage(t *testing.T) {
 	for name, act := range map[string]func(c *cluster){
 		"Redis stands still":     func(c *cluster) { c.redis.Pause(4 * time.Minute) },

@@ -20,7 +20,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// unit is the unit of tenure run for a role, with a program that is there, line by line and by name.
+// unit is the unit of tenure run for a role, with a program that is there: its text and its settings.
 func unit(t *testing.T, command, program string) (text string, settings map[string]string) {
 	t.Helper()
 	raw, err := os.ReadFile("systemd/tenure-run@.service")
@@ -36,8 +36,8 @@ func unit(t *testing.T, command, program string) (text string, settings map[stri
 	return text, settings
 }
 
-// TestUnit: systemd takes the unit, and SIGTERM to the process that it starts, and to no other, ends
-// the program and gives the lease back before TimeoutStopSec can be over.
+// TestUnit: systemd takes the unit, and SIGTERM to the process that it starts, and to no other,
+// ends the program and gives the lease back before TimeoutStopSec can be over.
 func TestUnit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs redis-server and builds the command")

@@ -195,8 +195,8 @@ func TestDashboardIsOfNow(t *testing.T) {
 	}
 }
 
-// TestCrashIsTimeWithoutALeader: nobody leads between the death of a leader and the end of its lease,
-// though all others know of it for so long. The dashboard shows that time.
+// TestCrashIsTimeWithoutALeader: nobody leads between the death of a leader and the end of its
+// lease, though all others know of it for so long. The dashboard shows that time.
 func TestCrashIsTimeWithoutALeader(t *testing.T) {
 	text, err := os.ReadFile("../deploy/grafana/tenure.json")
 	require.NoError(t, err)

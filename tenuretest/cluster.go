@@ -17,8 +17,8 @@ import (
 // Nobody asks for a lead that is offered or given back: Elector.Transfer returns
 // tenure.ErrNotReady, and after Elector.Resign the same instance leads again. The registry of each
 // instance lists that instance alone, so that no address of another one is known, and
-// Coordinator.Control reaches no other one. Disconnect cuts an instance off. To see a transfer, or a
-// proxy to the leader, or single requests that get lost, run coordinators on miniredis.
+// Coordinator.Control reaches no other one. Disconnect cuts an instance off. To see a transfer, or
+// a proxy to the leader, or single requests that get lost, run coordinators on miniredis.
 //
 // Its methods are for the goroutine of the test. It works in a testing/synctest bubble, if all of
 // it is made there.

@@ -35,9 +35,9 @@ type Control struct {
 }
 
 // New returns a coordinator that follows until Lead is called. The test starts its Run, as the
-// program would, and ends it by its context. At the end of the test a Run whose context is done, such
-// as t.Context, is waited for: its work may take as long as ShutdownTimeout allows, also in a bubble,
-// and nothing of it outlives the test.
+// program would, and ends it by its context. At the end of the test a Run whose context is done,
+// such as t.Context, is waited for: its work may take as long as ShutdownTimeout allows, also in a
+// bubble, and nothing of it outlives the test.
 //
 // The options are checked as those of tenure.New are; wrong ones fail the test. Namespace may be
 // left empty. Leases do not expire.

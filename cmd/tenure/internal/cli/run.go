@@ -214,8 +214,8 @@ func hasTerminal() bool {
 	return err == nil
 }
 
-// withoutWork leaves out of an error the name of the function here whose error it is: the program is
-// meant.
+// withoutWork leaves out of an error the name of the function here whose error it is: the program
+// is meant.
 func withoutWork() func(groups []string, a slog.Attr) slog.Attr {
 	named := regexp.MustCompile(`leader work \S+/cli\.\S+: `)
 	return func(_ []string, a slog.Attr) slog.Attr {

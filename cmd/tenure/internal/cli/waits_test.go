@@ -13,8 +13,8 @@ import (
 	"github.com/tenure-go/tenure"
 )
 
-// TestWhatARunWaitsFor: nobody who starts it in a terminal is left to guess why nothing happens, and
-// a hand-over of milliseconds is not told.
+// TestWhatARunWaitsFor: nobody who starts it in a terminal is left to guess why nothing happens,
+// and a hand-over of milliseconds is not told.
 func TestWhatARunWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var status atomic.Value
