@@ -20,7 +20,7 @@ import (
 	"github.com/tenure-go/tenure/internal/proof/redistest"
 )
 
-// unit is the unit of tenure run for a role, with a program that is there: its text and its settings.
+// unit is the unit of tenure run for a role, with a program that is there.
 func unit(t *testing.T, command, program string) (text string, settings map[string]string) {
 	t.Helper()
 	raw, err := os.ReadFile("systemd/tenure-run@.service")
