@@ -101,12 +101,16 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	config.Left = func(count int, who string) { // an error: also with --quiet
 		fmt.Fprintln(a.err, out.Plain(fmt.Sprintf("tenure: SIGKILL has not ended %d of the processes of %s: %s (fix: let none run as another user)", count, command[0], who)))
 	}
-	waits := waiter{status: config.Status, say: func(text string) { say("%s %s", coordinator.InstanceID(), text) }}
-	defer coordinator.Observe(waits.hear)()
 	runner := &sidecar.Runner{Config: config}
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
 	defer forward(runner, stop)()
+	waits := waiter{status: config.Status, say: func(text string) {
+		if campaign.Err() == nil { // who stops waits for nobody
+			say("%s %s", coordinator.InstanceID(), text)
+		}
+	}}
+	defer coordinator.Observe(waits.hear)()
 	// Who reads what is said may end first. A signal that was ignored would be so for the command
 	// too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
