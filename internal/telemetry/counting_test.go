@@ -345,6 +345,30 @@ func TestTasksAmongThousands(t *testing.T) {
 	require.Equal(t, map[string]float64{"t": 0}, found)
 }
 
+// TestHoldOfAnotherLeader: a new leader reports the hold that the one before it has begun, so that
+// an alert goes on.
+func TestHoldOfAnotherLeader(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	require.NoError(t, server.Set("shop:beats:hold", "1700000000000 0 4 another"))
+	c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+	require.NoError(t, err)
+	s := Watch(c, &recorder{})
+	defer s.Close()
+	held := func() (n float64) {
+		s.registry(t.Context(), true, func(m *Metric, value float64, _ ...string) {
+			if m == SweepHeld {
+				n = value
+			}
+		})
+		return n
+	}
+	require.InDelta(t, 4, held(), 0)
+	server.Del("shop:beats:hold")
+	require.Zero(t, held())
+}
+
 // TestRefusals: a right is missing as long as something lacks it.
 func TestRefusals(t *testing.T) {
 	bad := fmt.Errorf("the last call: %w", &store.Error{Kind: tenure.ErrMisconfigured, Refused: true})

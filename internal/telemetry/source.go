@@ -581,11 +581,12 @@ func (s *Source) registry(ctx context.Context, leads bool, emit Emit) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readBound)
 	defer cancel()
-	if status, err := s.c.Registry().Status(ctx); err == nil {
-		emit(ClusterHealthy, truth(status.Healthy))
-	}
 	if !time.Now().Before(till) {
 		held = 0
+	}
+	if status, err := s.c.Registry().Status(ctx); err == nil {
+		emit(ClusterHealthy, truth(status.Healthy))
+		held = max(held, status.Held) // a hold that another leader has begun
 	}
 	emit(SweepHeld, float64(held))
 	if counts == nil {
