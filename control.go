@@ -29,6 +29,10 @@ type ControlOptions struct {
 	Timeout time.Duration
 	// LeaderKeys are the keys of roles that have an ElectionOptions.LeaderKey, by role.
 	LeaderKeys map[string]string
+	// DriftedAfter and DownAfter are those of the RegistryOptions of the instances: after such a
+	// silence Registry shows one as drifted, or down. Between 200 ms and 30 days, DownAfter above
+	// DriftedAfter. Default 60 s and 300 s.
+	DriftedAfter, DownAfter time.Duration
 }
 
 // Control asks instances to do something, from a process that need not be one of them: a command
@@ -104,6 +108,8 @@ func NewControl(rdb redis.UniversalClient, opts ControlOptions) (*Control, error
 	c.asker("By", opts.By)
 	c.between("Timeout", opts.Timeout, time.Second, maxCommandTimeout)
 	whole := Options{Namespace: opts.Namespace, InstanceID: "control"}.complete(&c)
+	times := RegistryOptions{DriftedAfter: opts.DriftedAfter, DownAfter: opts.DownAfter, HeartbeatInterval: -1}.complete(&c, "")
+	whole.Registry.DriftedAfter, whole.Registry.DownAfter = times.DriftedAfter, times.DownAfter
 	backing := newRedisStore(rdb, &c, whole)
 	roles := make(map[string]ElectionOptions)
 	for role, key := range opts.LeaderKeys {
@@ -202,8 +208,8 @@ func (c *Control) RedisServer(ctx context.Context) (RedisServer, error) {
 	return RedisServer(s), err
 }
 
-// Registry returns the registry of the instances, to be read. Its states are by the default times
-// of RegistryOptions.
+// Registry returns the registry of the instances, to be read. Its states are by
+// ControlOptions.DriftedAfter and DownAfter.
 func (c *Control) Registry() *Registry { return c.registry }
 
 // Tasks returns the tasks that have a record, to be read. None is registered here: Register returns
@@ -261,21 +267,41 @@ func (c *Control) Terms(ctx context.Context, role string, limit int) ([]TermReco
 // Resign has the leader of a role resign, see Elector.Resign. It returns ErrNoLeader if nobody
 // leads, or another program does, and ErrNotLeader if the term that was on has ended meanwhile.
 func (c *Control) Resign(ctx context.Context, role string) error {
-	return c.askLeader(ctx, commandResign, role, "")
+	return c.askLeader(ctx, commandResign, role, 0, "")
+}
+
+// ResignTerm is Resign for one term, that of token: somebody has seen who leads, and then asks. It
+// returns ErrNotLeader if another term is on, and ErrMisconfigured if token is not above 0.
+func (c *Control) ResignTerm(ctx context.Context, role string, token int64) error {
+	return c.askTerm(ctx, commandResign, role, token, "")
 }
 
 // Transfer has the leader of a role hand the lead over to an instance, or to the best candidate if
 // instanceID is "": see Elector.Transfer. It returns what that returns, and ErrNoLeader if nobody
 // leads, or another program does.
 func (c *Control) Transfer(ctx context.Context, role, instanceID string) error {
-	if instanceID != "" && !store.IDPattern.MatchString(instanceID) {
-		return fmt.Errorf("%w: %.100q is no instance ID", ErrMisconfigured, instanceID)
-	}
-	return c.askLeader(ctx, commandTransfer, role, instanceID)
+	return c.askLeader(ctx, commandTransfer, role, 0, instanceID)
 }
 
-// askLeader asks the leader of a role for something that is meant for the term which is on.
-func (c *Control) askLeader(ctx context.Context, kind, role, argument string) error {
+// TransferTerm is Transfer for one term, as ResignTerm is Resign.
+func (c *Control) TransferTerm(ctx context.Context, role string, token int64, instanceID string) error {
+	return c.askTerm(ctx, commandTransfer, role, token, instanceID)
+}
+
+// askTerm asks the leader of a role for something that is meant for a term that was seen.
+func (c *Control) askTerm(ctx context.Context, kind, role string, token int64, heir string) error {
+	if token <= 0 {
+		return fmt.Errorf("%w: %d is no fencing token", ErrMisconfigured, token)
+	}
+	return c.askLeader(ctx, kind, role, token, heir)
+}
+
+// askLeader asks the leader of a role for something that is meant for the term of a token; 0: for
+// that which is on.
+func (c *Control) askLeader(ctx context.Context, kind, role string, token int64, heir string) error {
+	if heir != "" && !store.IDPattern.MatchString(heir) {
+		return fmt.Errorf("%w: %.100q is no instance ID", ErrMisconfigured, heir)
+	}
 	leader, now, err := c.leader(ctx, role)
 	if err != nil {
 		return err
@@ -283,7 +309,10 @@ func (c *Control) askLeader(ctx context.Context, kind, role, argument string) er
 	if leader.Token == 0 || !store.IDPattern.MatchString(leader.InstanceID) {
 		return fmt.Errorf("%w: another program holds the lease", ErrNoLeader)
 	}
-	return c.ask(ctx, now, store.Command{Instance: leader.InstanceID, Kind: kind, Role: leader.Role, Token: leader.Token, Argument: argument})
+	if token != 0 && token != leader.Token {
+		return fmt.Errorf("%w: the term of token %d is over, and %s leads with token %d", ErrNotLeader, token, leader.InstanceID, leader.Token)
+	}
+	return c.ask(ctx, now, store.Command{Instance: leader.InstanceID, Kind: kind, Role: leader.Role, Token: leader.Token, Argument: heir})
 }
 
 // Drain has an instance drain, see Coordinator.Drain. It returns when the instance leads nothing

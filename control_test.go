@@ -297,6 +297,58 @@ func TestCommandOfAnOlderTerm(t *testing.T) {
 	})
 }
 
+// TestControlOfOneTerm: who has seen a leader asks that one, and nobody who leads since.
+func TestControlOfOneTerm(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, b := c.pair()
+		control := c.control("ops")
+		seen, err := control.Leader(background, "")
+		require.NoError(c, err)
+		require.NoError(c, control.TransferTerm(background, "", seen.Token, "b"))
+		c.until(time.Second, b.IsLeader)
+		next, err := control.Leader(background, "")
+		require.NoError(c, err)
+		for _, err := range []error{control.ResignTerm(background, "", seen.Token), control.TransferTerm(background, "", seen.Token, "a")} {
+			require.ErrorIs(c, err, ErrNotLeader)
+			require.EqualError(c, err, fmt.Sprintf("tenure: not the leader: the term of token %d is over, and b leads with token %d", seen.Token, next.Token))
+		}
+		c.pass(time.Minute)
+		require.True(c, b.IsLeader())
+		require.NoError(c, control.ResignTerm(background, "", next.Token))
+		c.until(time.Second, a.IsLeader)
+		for _, token := range []int64{0, -1} { // a zero is no wish for whoever leads
+			require.ErrorIs(c, control.ResignTerm(background, "", token), ErrMisconfigured)
+			require.ErrorIs(c, control.TransferTerm(background, "", token, ""), ErrMisconfigured)
+		}
+		require.ErrorIs(c, control.TransferTerm(background, "", next.Token, "no id"), ErrMisconfigured)
+		require.True(c, a.IsLeader())
+	})
+}
+
+// TestControlHasTheTimesOfTheService: in which state it shows an instance is by its own options.
+func TestControlHasTheTimesOfTheService(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.pair()
+		state := func(drifted, down time.Duration) InstanceState {
+			control, err := NewControl(c.net.Client("operator", nil), ControlOptions{Namespace: "tenure", DriftedAfter: drifted, DownAfter: down})
+			require.NoError(c, err)
+			instance, err := control.Registry().Instance(background, "a")
+			require.NoError(c, err)
+			return instance.State
+		}
+		c.net.Partition("a", simnet.Requests|simnet.Replies, 0)
+		c.pass(40 * time.Second)
+		require.Equal(c, InstanceActive, state(0, 0))
+		require.Equal(c, InstanceDrifted, state(10*time.Second, 0))
+		require.Equal(c, InstanceDown, state(10*time.Second, 20*time.Second))
+	})
+	for _, o := range []ControlOptions{{DriftedAfter: -1}, {DownAfter: time.Minute}, {DriftedAfter: 31 * 24 * time.Hour}} {
+		o.Namespace = "tenure"
+		_, err := NewControl(redis.NewClient(&redis.Options{}), o)
+		require.Regexp(t, `\n\tD[a-z]+After = `, err.Error(), "the option has its own name")
+	}
+}
+
 // TestCommandWhoseHintIsLost is taken a second later: whoever waits repeats the hint.
 func TestCommandWhoseHintIsLost(t *testing.T) {
 	inCluster(t, func(c *cluster) {

@@ -32,6 +32,7 @@ const (
 type parameters struct {
 	Role       *string   `json:"role,omitempty"`
 	InstanceID *string   `json:"instance_id,omitempty"`
+	Token      *int64    `json:"token,omitempty"`
 	Task       *string   `json:"task,omitempty"`
 	Reason     *string   `json:"reason,omitempty"`
 	Args       []*string `json:"args,omitempty"`
@@ -63,8 +64,16 @@ type accepted struct {
 
 // actions are all of them.
 var actions = []action{
-	{ActionResign, []string{"role"}, true, func(ctx context.Context, c *tenure.Control, p parameters) error { return c.Resign(ctx, of(p.Role)) }},
-	{ActionTransfer, []string{"role", "instance_id"}, true, func(ctx context.Context, c *tenure.Control, p parameters) error {
+	{ActionResign, []string{"role", "token"}, true, func(ctx context.Context, c *tenure.Control, p parameters) error {
+		if p.Token != nil {
+			return c.ResignTerm(ctx, of(p.Role), *p.Token)
+		}
+		return c.Resign(ctx, of(p.Role))
+	}},
+	{ActionTransfer, []string{"role", "instance_id", "token"}, true, func(ctx context.Context, c *tenure.Control, p parameters) error {
+		if p.Token != nil {
+			return c.TransferTerm(ctx, of(p.Role), *p.Token, of(p.InstanceID))
+		}
 		return c.Transfer(ctx, of(p.Role), of(p.InstanceID))
 	}},
 	{ActionDrain, []string{"instance_id*"}, true, func(ctx context.Context, c *tenure.Control, p parameters) error {
@@ -129,7 +138,7 @@ func (a action) body(w http.ResponseWriter, r *request) (p parameters, err error
 		}
 	}
 	if err := json.Unmarshal(text, &p); err != nil {
-		return p, refused("the fields must be texts, and args a list of texts")
+		return p, refused("the fields must be texts, args a list of texts, and token a whole number")
 	}
 	return p, a.check(p)
 }
@@ -160,6 +169,9 @@ func (a action) check(p parameters) error {
 		if value != "" && (!named.MatchString(value) || field.name != "instance_id" && strings.Contains(value, ":")) || field.name == "role" && !isRole(value) {
 			return refused("%s = %.100q: is no name", field.name, value)
 		}
+	}
+	if p.Token != nil && *p.Token <= 0 {
+		return refused("token = %d: must be above 0", *p.Token)
 	}
 	if reason := of(p.Reason); len(reason) > maxReason || strings.ContainsFunc(reason, unicode.IsControl) {
 		return refused("reason: must have at most %d bytes and no control characters", maxReason)

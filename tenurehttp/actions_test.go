@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -76,6 +77,21 @@ func TestActions(t *testing.T) {
 		s.until(b.IsLeader)
 		w.token = "token-of-ann"
 		ended(w.post("resign", `{"role":""}`), `kind "resign", by "ann", state "done"`)
+		s.until(a.IsLeader)
+		tokenOf := func() int64 {
+			leader, err := a.Control().Leader(s.Context(), "")
+			require.NoError(s, err)
+			return leader.Token
+		}
+		token := tokenOf()
+		for action, body := range map[string]string{"resign": `{"token":%d}`, "transfer": `{"token":%d,"instance_id":"b"}`} {
+			p := w.refused(http.StatusConflict, "not_leader", http.MethodPost, "/api/cluster/"+action, fmt.Sprintf(body, token-1))
+			require.Contains(s, p["detail"], "the term of token", "that of another term")
+		}
+		require.Equal(s, token, tokenOf(), "its term goes on")
+		ended(w.post("transfer", fmt.Sprintf(`{"token":%d,"instance_id":"b"}`, token)), `kind "transfer", by "ann", state "done"`)
+		s.until(b.IsLeader)
+		ended(w.post("resign", fmt.Sprintf(`{"token":%d}`, tokenOf())), `kind "resign", by "ann", state "done"`)
 		s.until(a.IsLeader)
 		ended(w.post("drain", `{"instance_id":"b"}`), `kind "drain", by "ann", state "done"`)
 		require.True(s, b.IsDraining())
@@ -399,6 +415,12 @@ func TestHostileBodies(t *testing.T) {
 			`{}{}`:                             "resign",
 			`{"role":""} x`:                    "resign",
 			`{"role":7}`:                       "resign",
+			`{"token":0}`:                      "resign",
+			`{"token":-1}`:                     "transfer",
+			`{"token":"7"}`:                    "resign",
+			`{"token":7.5}`:                    "transfer",
+			`{"token":9223372036854775808}`:    "resign",
+			`{"task":"t","token":7}`:           "cancel",
 			`{"role":"a b"}`:                   "resign",
 			`{"role":"events"}`:                "transfer",
 			`{"task":"t","args":[null]}`:       "trigger",

@@ -27,13 +27,13 @@ const kinds = {
   resign: {
     label: "Resign", title: (c) => `Have ${c.leader || "the leader"} give up ${roleName(c.role)}?`,
     effect: () => "Its work is cancelled and awaited; running tasks may finish first. Then another candidate leads. It stands back for a moment, and leads again if there is no other.",
-    body: (c) => ({ role: c.role }), gone: anotherTerm,
+    body: (c) => ({ role: c.role, ...term(c) }), gone: anotherTerm,
   },
   transfer: {
     label: "Transfer", title: (c) => `Hand ${roleName(c.role)} over?`,
     effect: (c) => `${c.leader || "The leader"} offers the lead first. If nobody takes the offer, its term goes on.`,
     field: { name: "instance_id", label: "To which instance; empty: the best candidate", list: () => state.snapshot.instances.items.filter((i) => i.state === "active").map((i) => i.instance_id) },
-    body: (c, value) => ({ role: c.role, instance_id: value }), gone: anotherTerm,
+    body: (c, value) => ({ role: c.role, instance_id: value, ...term(c) }), gone: anotherTerm,
   },
   pause: {
     label: "Pause", title: (c) => `Pause ${c.task.name}?`, effect: () => "Its slots pass without a run until it is resumed. A run that is on goes on.",
@@ -69,6 +69,9 @@ function moved(led) {
 
 // leaderOf is who leads a role; "": nobody.
 const leaderOf = (role) => state.snapshot.roles.find((r) => r.role === (role ?? ""))?.leader?.instance_id ?? "";
+
+// term is the term that the dialog was opened for: the server refuses the action in another one.
+const term = (c) => (Number.isSafeInteger(c.token) && c.token > 0 ? { token: c.token } : {});
 
 // anotherTerm says who leads, if it is not in the term that the dialog was opened for; "": it is, or
 // that is not known.

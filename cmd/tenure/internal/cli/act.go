@@ -67,15 +67,27 @@ func (a *app) act(command *cobra.Command, do func(ctx context.Context, from sour
 	return command
 }
 
+// leader is who is asked to give the role up: nobody else is, if the lead changes meanwhile.
+func (a *app) leader(ctx context.Context, from source.Source) (tenure.LeaderInfo, error) {
+	leader, err := from.Leader(ctx, a.role())
+	if err == nil && leader.Token <= 0 {
+		err = fmt.Errorf("%w: another program holds the lease", tenure.ErrNoLeader)
+	}
+	if err != nil {
+		return leader, unasked{err}
+	}
+	return leader, nil
+}
+
 func (a *app) resignCommand() *cobra.Command {
 	return a.roleFlag(a.act(&cobra.Command{
 		Use: "resign", Short: "Have the leader of a role give it up; another takes over in milliseconds", Args: cobra.NoArgs,
 	}, func(ctx context.Context, from source.Source, _ []string) (outcome, error) {
-		leader, err := from.Leader(ctx, a.role())
+		leader, err := a.leader(ctx, from)
 		if err != nil {
-			return outcome{}, unasked{err}
+			return outcome{}, err
 		}
-		err = from.Resign(ctx, a.role())
+		err = from.ResignTerm(ctx, a.role(), leader.Token)
 		return outcome{Of: leader.InstanceID, Text: fmt.Sprintf("%s has resigned %s", leader.InstanceID, out.Role(leader.Role))}, err
 	}))
 }
@@ -90,7 +102,11 @@ leader goes on, nothing is lost, and the exit code is 1.`,
 		if len(args) == 1 {
 			heir = args[0]
 		}
-		if err := from.Transfer(ctx, a.role(), heir); err != nil {
+		leader, err := a.leader(ctx, from)
+		if err != nil {
+			return outcome{}, err
+		}
+		if err := from.TransferTerm(ctx, a.role(), leader.Token, heir); err != nil {
 			return outcome{}, err
 		}
 		if heir == "" {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
@@ -20,21 +21,24 @@ import (
 // lost is a source that is cut off at a moment.
 type lost struct {
 	source.Source
+	token          int64
 	leader, resign error
 }
 
 func (lost) Ready(context.Context) error { return nil }
 
 func (l lost) Leader(context.Context, string) (tenure.LeaderInfo, error) {
-	return tenure.LeaderInfo{InstanceID: "a"}, l.leader
+	return tenure.LeaderInfo{InstanceID: "a", Token: l.token}, l.leader
 }
 
-func (l lost) Resign(context.Context, string) error { return l.resign }
+func (l lost) ResignTerm(context.Context, string, int64) error { return l.resign }
 
 // TestNothingWasAsked: that a command may have taken effect is said only once it was asked for.
 func TestNothingWasAsked(t *testing.T) {
 	cut := fmt.Errorf("%w: cut off", tenure.ErrUnreachable)
-	for code, from := range map[int]lost{exitCannot: {leader: cut}, exitUnknown: {resign: cut}, exitNot: {leader: tenure.ErrNoLeader}} {
+	for code, from := range map[int]lost{
+		exitCannot: {leader: cut}, exitUnknown: {token: 7, resign: cut}, exitNot: {leader: tenure.ErrNoLeader},
+	} {
 		a := &app{out: io.Discard, settings: &settings.Settings{}, source: from}
 		a.flags.timeout = time.Minute
 		command := a.resignCommand()
@@ -42,6 +46,13 @@ func TestNothingWasAsked(t *testing.T) {
 		err := command.RunE(command, nil)
 		require.Error(t, err)
 		require.Equal(t, code, codeOf(err), err.Error())
+	}
+	for _, do := range []func(*app) *cobra.Command{(*app).resignCommand, (*app).transferCommand} { // a lease without a token is that of another program
+		a := &app{out: io.Discard, settings: &settings.Settings{}, source: lost{}}
+		a.flags.timeout = time.Minute
+		command := do(a)
+		command.SetContext(t.Context())
+		require.ErrorIs(t, command.RunE(command, nil), tenure.ErrNoLeader)
 	}
 }
 
@@ -88,16 +99,16 @@ func TestWaitForALeaderBesideAQuestionThatHangs(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct{ command, asked, text, of, more string }{
-			{"resign", `leader "" / resign ""`, "web-1 has resigned default", "web-1", ""},
-			{"resign --role a", `leader "a" / resign "a"`, "web-1 has resigned a", "web-1", ""},
-			{"transfer web-2 -r a", `transfer "a" "web-2"`, "a goes to web-2", "web-2", ""},
-			{"transfer", `transfer "" ""`, "default goes to the best candidate", "the best candidate", ""},
+			{"resign", `leader "" / resign "" 7`, "web-1 has resigned default", "web-1", ""},
+			{"resign --role a", `leader "a" / resign "a" 7`, "web-1 has resigned a", "web-1", ""},
+			{"transfer web-2 -r a", `leader "a" / transfer "a" 7 "web-2"`, "a goes to web-2", "web-2", ""},
+			{"transfer", `leader "" / transfer "" 7 ""`, "default goes to the best candidate", "the best candidate", ""},
 			{"task pause report", `pause report ""`, "report is paused", "report", ""},
 			{"task pause report --reason disk", `pause report "disk"`, "report is paused", "report", ""},
 			{"task run report", `trigger report []`, "report is triggered: one", "report", `"trigger":"one",`},
 			{"task run report 1 2", `trigger report ["1" "2"]`, "report is triggered: one", "report", `"trigger":"one",`},
 		} {
-			from := &canned{leader: tenure.LeaderInfo{InstanceID: "web-1"}, lasts: 1500 * time.Millisecond}
+			from := &canned{leader: tenure.LeaderInfo{InstanceID: "web-1", Token: 7}, lasts: 1500 * time.Millisecond}
 			if role, _, named := strings.Cut(strings.TrimPrefix(tt.asked, `leader "`), `"`); named && role == "a" {
 				from.leader.Role = role
 			}
@@ -136,7 +147,7 @@ func TestHowLongAnEndIsWaitedFor(t *testing.T) {
 			{"transfer", time.Second, tenure.ErrUnreachable, exitUnknown, "redis gave no usable answer (fix: tenure audit"},
 		} {
 			began := time.Now()
-			from := &canned{lasts: tt.lasts, end: tt.err}
+			from := &canned{leader: tenure.LeaderInfo{Token: 7}, lasts: tt.lasts, end: tt.err}
 			if errors.Is(tt.err, errEndless) {
 				from.lasts = time.Hour
 			}
@@ -161,7 +172,7 @@ func TestInterruptedCommand(t *testing.T) {
 			t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
-			from := &canned{lasts: time.Hour}
+			from := &canned{leader: tenure.LeaderInfo{Token: 7}, lasts: time.Hour}
 			if command == "wait leader" {
 				from.err = tenure.ErrNoLeader
 			}

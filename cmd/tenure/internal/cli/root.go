@@ -328,33 +328,11 @@ func (a *app) connectRedis(use string) (*source.Redis, error) {
 	if key := env.Options.Election.LeaderKey; key != "" {
 		keys[env.Options.Election.Role] = key
 	}
-	connected.Control, err = tenure.NewControl(env.Redis, tenure.ControlOptions{Namespace: env.Options.Namespace, By: by, LeaderKeys: keys})
-	if err != nil {
-		return connected, err
-	}
-	connected.Members, err = membersOf(env)
+	connected.Control, err = tenure.NewControl(env.Redis, tenure.ControlOptions{
+		Namespace: env.Options.Namespace, By: by, LeaderKeys: keys,
+		DriftedAfter: env.Options.Registry.DriftedAfter, DownAfter: env.Options.Registry.DownAfter, // so that states are those of the service
+	})
 	return connected, err
-}
-
-// membersOf reads instances with the times of the service, after which they count as drifted and
-// down. nil: none is set, so they are those of a Control.
-func membersOf(env tenure.EnvOptions) (*tenure.Registry, error) {
-	times := env.Options.Registry
-	if times.DriftedAfter == 0 && times.DownAfter == 0 {
-		return nil, nil
-	}
-	options := tenure.Options{
-		Namespace: env.Options.Namespace, InstanceID: "tenure",
-		Registry: tenure.RegistryOptions{DriftedAfter: times.DriftedAfter, DownAfter: times.DownAfter, HeartbeatInterval: -1}, // it sends none
-	}
-	if env.Options.Election.Role == "" {
-		options.Election.LeaderKey = env.Options.Election.LeaderKey
-	}
-	reader, err := tenure.New(env.Redis, options) // it does not run
-	if err != nil {
-		return nil, err
-	}
-	return reader.Registry(), nil
 }
 
 // needsRedis refuses --api for a command that the API does not serve.

@@ -101,13 +101,13 @@ func (c *canned) Follow(ctx context.Context, after string, take func([]tenure.Ch
 	say("tenure: no \x1b answer")
 }
 
-func (c *canned) Resign(ctx context.Context, role string) error {
-	c.note("resign %q", role)
+func (c *canned) ResignTerm(ctx context.Context, role string, token int64) error {
+	c.note("resign %q %d", role, token)
 	return c.ends(ctx)
 }
 
-func (c *canned) Transfer(ctx context.Context, role, id string) error {
-	c.note("transfer %q %q", role, id)
+func (c *canned) TransferTerm(ctx context.Context, role string, token int64, id string) error {
+	c.note("transfer %q %d %q", role, token, id)
 	return c.ends(ctx)
 }
 
@@ -226,11 +226,11 @@ func TestComplaint(t *testing.T) {
 // for it. A variable has the role itself, as every program that reads it.
 func TestRoleByTheNameInTables(t *testing.T) {
 	t.Setenv("TENURE_ROLE", "default")
-	from := &canned{}
+	from := &canned{leader: tenure.LeaderInfo{Token: 7}}
 	for _, args := range [][]string{{"leader"}, {"leader", "--role", "default"}, {"leader", "-r", "role:default"}, {"terms", "--role=default"}, {"resign", "--role", "default"}} {
 		ask(t, from, args...)
 	}
-	require.Equal(t, []string{`leader "default"`, `leader ""`, `leader "default"`, `terms "" 20`, "ready", `leader ""`, `resign ""`}, from.asked)
+	require.Equal(t, []string{`leader "default"`, `leader ""`, `leader "default"`, `terms "" 20`, "ready", `leader ""`, `resign "" 7`}, from.asked)
 	require.Contains(t, ask(t, &canned{}, "terms", "--role", "role:default").out, "no term of role:default is known")
 }
 

@@ -87,14 +87,14 @@ func (a *API) do(ctx context.Context, action string, body map[string]any) error 
 	return err
 }
 
-// Resign has the leader of a role resign.
-func (a *API) Resign(ctx context.Context, role string) error {
-	return a.do(ctx, "resign", map[string]any{"role": role})
+// ResignTerm has the leader of a role resign, if its term is that of token.
+func (a *API) ResignTerm(ctx context.Context, role string, token int64) error {
+	return a.do(ctx, "resign", map[string]any{"role": role, "token": token})
 }
 
-// Transfer hands a role over.
-func (a *API) Transfer(ctx context.Context, role, instanceID string) error {
-	return a.do(ctx, "transfer", map[string]any{"role": role, "instance_id": instanceID})
+// TransferTerm hands a role over, if its term is that of token.
+func (a *API) TransferTerm(ctx context.Context, role string, token int64, instanceID string) error {
+	return a.do(ctx, "transfer", map[string]any{"role": role, "token": token, "instance_id": instanceID})
 }
 
 // Drain has an instance drain.

@@ -54,22 +54,22 @@ func TestWhatIsSent(t *testing.T) {
 	})
 	ctx := t.Context()
 	for want, do := range map[string]func() error{
-		`resign {}`:                               func() error { return a.Resign(ctx, "") },
-		`resign {"role":"a"}`:                     func() error { return a.Resign(ctx, "a") },
-		`transfer {}`:                             func() error { return a.Transfer(ctx, "", "") },
-		`drain {"instance_id":"b"}`:               func() error { return a.Drain(ctx, "b") },
-		`undrain {"instance_id":"b"}`:             func() error { return a.Undrain(ctx, "b") },
-		`remove {"instance_id":"b"}`:              func() error { return a.Remove(ctx, "b") },
-		`pause {"task":"t"}`:                      func() error { return a.Pause(ctx, "t", "") },
-		`resume {"task":"t"}`:                     func() error { return a.Resume(ctx, "t") },
-		`cancel {"task":"t"}`:                     func() error { return a.Cancel(ctx, "t") },
-		`forget {"role":""}`:                      func() error { return a.ForgetRole(ctx, "") },
-		`forget {"role":"r"}`:                     func() error { return a.ForgetRole(ctx, "r") },
-		`forget {"task":"t"}`:                     func() error { return a.Forget(ctx, "t") },
-		`trigger {"task":"t"}`:                    func() error { _, err := a.Trigger(ctx, "t"); return err },
-		`trigger {"args":["1","",""],"task":"t"}`: func() error { _, err := a.Trigger(ctx, "t", "1", "", ""); return err },
-		`pause {"reason":"disk","task":"t"}`:      func() error { return a.Pause(ctx, "t", "disk") },
-		`transfer {"instance_id":"b","role":"a"}`: func() error { return a.Transfer(ctx, "a", "b") },
+		`resign {"token":7}`:                                func() error { return a.ResignTerm(ctx, "", 7) },
+		`resign {"role":"a","token":7}`:                     func() error { return a.ResignTerm(ctx, "a", 7) },
+		`transfer {"token":7}`:                              func() error { return a.TransferTerm(ctx, "", 7, "") },
+		`drain {"instance_id":"b"}`:                         func() error { return a.Drain(ctx, "b") },
+		`undrain {"instance_id":"b"}`:                       func() error { return a.Undrain(ctx, "b") },
+		`remove {"instance_id":"b"}`:                        func() error { return a.Remove(ctx, "b") },
+		`pause {"task":"t"}`:                                func() error { return a.Pause(ctx, "t", "") },
+		`resume {"task":"t"}`:                               func() error { return a.Resume(ctx, "t") },
+		`cancel {"task":"t"}`:                               func() error { return a.Cancel(ctx, "t") },
+		`forget {"role":""}`:                                func() error { return a.ForgetRole(ctx, "") },
+		`forget {"role":"r"}`:                               func() error { return a.ForgetRole(ctx, "r") },
+		`forget {"task":"t"}`:                               func() error { return a.Forget(ctx, "t") },
+		`trigger {"task":"t"}`:                              func() error { _, err := a.Trigger(ctx, "t"); return err },
+		`trigger {"args":["1","",""],"task":"t"}`:           func() error { _, err := a.Trigger(ctx, "t", "1", "", ""); return err },
+		`pause {"reason":"disk","task":"t"}`:                func() error { return a.Pause(ctx, "t", "disk") },
+		`transfer {"instance_id":"b","role":"a","token":7}`: func() error { return a.TransferTerm(ctx, "a", 7, "b") },
 	} {
 		require.NoError(t, do())
 		require.Equal(t, "POST /api/cluster/"+want, got)

@@ -160,7 +160,7 @@ func TestCredentialsAreForOneServer(t *testing.T) {
 		require.ErrorContains(t, err, "another server")
 		require.NotContains(t, err.Error(), "s3cret")
 		require.NotEmpty(t, got)
-		require.ErrorContains(t, a.Resign(t.Context(), ""), "another server")
+		require.ErrorContains(t, a.ResignTerm(t.Context(), "", 7), "another server")
 	}
 	elsewhere.Range(func(method, header any) bool {
 		t.Errorf("the other server got %v with %q", method, header)

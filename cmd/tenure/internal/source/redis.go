@@ -23,8 +23,7 @@ type Redis struct {
 	*tenure.Control
 	Client    redis.UniversalClient
 	Namespace string
-	Members   *tenure.Registry // the instances, by the times of their service; nil: by the default times
-	Timeout   time.Duration    // of one question, while changes are followed
+	Timeout   time.Duration // of one question, while changes are followed
 }
 
 var _ Source = (*Redis)(nil)
@@ -37,14 +36,6 @@ const recentShown = 10
 
 // Close closes the client.
 func (r *Redis) Close() { _ = r.Client.Close() }
-
-// Registry returns the registry of the instances, to be read.
-func (r *Redis) Registry() *tenure.Registry {
-	if r.Members != nil {
-		return r.Members
-	}
-	return r.Control.Registry()
-}
 
 // Ready asks Redis for a sign of life.
 func (r *Redis) Ready(ctx context.Context) error {

@@ -36,8 +36,9 @@ type Source interface {
 	// WaitFor returns when at least n instances are active.
 	WaitFor(ctx context.Context, n int) error
 
-	Resign(ctx context.Context, role string) error
-	Transfer(ctx context.Context, role, instanceID string) error
+	// ResignTerm and TransferTerm are for one term, that of token.
+	ResignTerm(ctx context.Context, role string, token int64) error
+	TransferTerm(ctx context.Context, role string, token int64, instanceID string) error
 	Drain(ctx context.Context, instanceID string) error
 	Undrain(ctx context.Context, instanceID string) error
 	Remove(ctx context.Context, instanceID string) error
