@@ -447,6 +447,23 @@ func TestSpread(t *testing.T) {
 	})
 }
 
+// TestSpreadOfMany: a process that leads many roles more than another hands over a part of them
+// within each Preempt, and none that comes back.
+func TestSpreadOfMany(t *testing.T) {
+	if simnet.Race {
+		t.Skip("minutes of many roles: `make test` runs it without the race detector")
+	}
+	inCluster(t, func(c *cluster) {
+		const roles, preempt = 32, 20 * time.Second
+		first := c.sharing("first", roles).start()
+		c.until(time.Minute, func() bool { return slices.Equal(loads(first), []int{roles}) })
+		second := c.sharing("second", roles).start()
+		c.until(12*preempt, func() bool { return slices.Equal(loads(first, second), []int{roles / 2, roles / 2}) }) // one by one they would take 17
+		c.pass(3 * preempt)
+		require.Equal(c, roles/2, transfers(first, second), "as many as are needed")
+	})
+}
+
 // TestSpreadWhileWorkDrains: a role that is about to come counts as one that the process leads.
 // Else others go on giving it roles while the first ones drain, and it gives them back.
 func TestSpreadWhileWorkDrains(t *testing.T) {
@@ -533,16 +550,34 @@ func TestByInstanceID(t *testing.T) {
 	})
 }
 
-// TestTurns: one role per interval.
+// TestTurns: one role per Preempt to a process that leads little less, and a quarter of what it
+// leads less to one that leads much less, a few with each renewal.
 func TestTurns(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		var b balance
-		require.True(c, b.turn(time.Minute))
-		c.pass(time.Minute - 1)
-		require.False(c, b.turn(time.Minute))
+		const preempt, renew = time.Minute, 10 * time.Second
+		require.True(c, b.turn(preempt, renew, 1))
+		c.pass(preempt - 1)
+		require.False(c, b.turn(preempt, renew, 7))
 		c.pass(1)
-		require.True(c, b.turn(time.Minute))
-		require.False(c, b.turn(time.Minute))
+		require.True(c, b.turn(preempt, renew, 7))
+		require.False(c, b.turn(preempt, renew, 100), "it has had its turn")
+		c.pass(2 * preempt)
+		var given []int
+		for range 12 {
+			n := 0
+			for b.turn(preempt, renew, 100) { // each role that is renewed now
+				n++
+			}
+			given = append(given, n)
+			c.pass(renew)
+		}
+		require.Equal(c, []int{5, 4, 4, 4, 4, 5, 4, 4, 4, 4, 4, 5}, given, "25 a minute")
+		b = balance{}
+		require.True(c, b.turn(preempt, renew, 8))
+		require.False(c, b.turn(preempt, renew, 8), "no two at once, though nothing was given for long")
+		c.pass(preempt / 2)
+		require.True(c, b.turn(preempt, renew, 8))
 	})
 }
 

@@ -70,17 +70,17 @@ type Candidate struct {
 	failures int           // terms whose work failed, since one that lasted for the longest penalty
 	last     time.Duration // monotonic: others are preferred until then, since its work failed
 
-	heir    string        // the instance that the lease is offered to, or Anyone; while the work drains: that it is reserved for
-	opened  time.Duration // monotonic: an open offer was noted; past: not yet
-	offered time.Duration // monotonic: the offer ends then, and the term goes on
-	prefer  Rank          // own
-	trip    time.Duration // of the last usable answer
-	rival   string        // a better candidate, which asks
-	rivalAt time.Duration // monotonic: since then, or since an offer to it was not taken up
-	turn    func() bool   // may it give way now? nil: it may
-	yields  bool          // the offer is its own, to a better candidate
-	coming  bool          // following: by the last answer the lease is offered to this candidate
-	polite  bool          // stands back after a resignation: an offer ends that
+	heir    string               // the instance that the lease is offered to, or Anyone; while the work drains: that it is reserved for
+	opened  time.Duration        // monotonic: an open offer was noted; past: not yet
+	offered time.Duration        // monotonic: the offer ends then, and the term goes on
+	prefer  Rank                 // own
+	trip    time.Duration        // of the last usable answer
+	rival   string               // a better candidate, which asks
+	rivalAt time.Duration        // monotonic: since then, or since an offer to it was not taken up
+	turn    func(fewer int) bool // may it give way now? nil: it may
+	yields  bool                 // the offer is its own, to a better candidate
+	coming  bool                 // following: by the last answer the lease is offered to this candidate
+	polite  bool                 // stands back after a resignation: an offer ends that
 
 	stopping bool
 	releases []release

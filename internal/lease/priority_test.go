@@ -261,7 +261,7 @@ func TestGivesWayToTheBetterOnly(t *testing.T) {
 func TestTurns(t *testing.T) {
 	b := newBench(t, func(timing *Timing) { timing.Preempt = 2 * ttl })
 	asked := 0
-	b.c.Turns(func() bool { asked++; return asked == 4 })
+	b.c.Turns(func(fewer int) bool { asked++; return fewer == 500 && asked == 4 })
 	giveWay(t, b, func() (string, Rank) { return "b", Preference{Priority: 1}.Rank() })
 	if asked != 4 || b.instant < 2*ttl+3*renew*9/10 || b.instant > 2*ttl+6*renew {
 		t.Errorf("asked %d times, offered after %v", asked, b.instant)

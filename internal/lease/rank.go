@@ -91,7 +91,7 @@ func (c *Candidate) consider(now Reading, a Answer) {
 		c.rival, c.rivalAt = a.Best, now.Mono
 	}
 	if patience := c.timing.Preempt; patience > 0 && c.heir == "" && now.Mono-c.rivalAt >= patience { // rule patience
-		if c.turn == nil || c.turn() { // rule one-at-a-time
+		if c.turn == nil || c.turn(int(a.BestIs.level()-c.prefer.level())) { // rule pace
 			c.yields = c.Offer(now, c.token, c.rival)
 		}
 	}
@@ -100,9 +100,10 @@ func (c *Candidate) consider(now Reading, a Answer) {
 // Insist makes an offer to a better candidate one that somebody has asked for.
 func (c *Candidate) Insist() { c.yields = false }
 
-// Turns has this candidate give way only if turn says that it may. It is asked when everything else
-// is fulfilled, and counts on an offer if it says so.
-func (c *Candidate) Turns(turn func() bool) { c.turn = turn }
+// Turns has this candidate give way only if turn says that it may, to one that is better by so many
+// other roles that it leads fewer; a level of priority is more than any number of them. It is asked
+// when everything else is fulfilled, and counts on an offer if it says so.
+func (c *Candidate) Turns(turn func(fewer int) bool) { c.turn = turn }
 
 // slice is for how long a vacancy is left to the best candidate that asks: at least two round
 // trips, but no more than an attempt takes.
