@@ -164,10 +164,11 @@ func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderErr
 // as Redirect does, and its answer back. With the header X-Forwarded-For it says who asks, and with
 // X-Forwarded-Host and X-Forwarded-Proto for which host and how; what a proxy before has said in
 // those two, or in Forwarded, stays as it is. A request that was forwarded already is rejected:
-// leaders may change meanwhile. If the leader cannot be reached, the answer is 502. Nil is a
-// transport like http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says,
-// and waits for at most a minute for an answer to begin. Give it one of your own if the instances
-// have certificates that are not trusted by default.
+// leaders may change meanwhile. If the leader cannot be reached, the answer is 502; if
+// http.MaxBytesHandler before this one refuses the body, it is 413. Nil is a transport like
+// http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says, and waits for
+// at most a minute for an answer to begin. Give it one of your own if the instances have
+// certificates that are not trusted by default.
 func Proxy(transport http.RoundTripper) Elsewhere {
 	if transport == nil {
 		transport = straight()
@@ -196,14 +197,27 @@ func Proxy(transport http.RoundTripper) Elsewhere {
 				}
 				p.Out.Header.Add(ForwardedHeader, role)
 			},
-			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 				name(w, leader)
-				writeProblem(w, &problem{
-					Status: http.StatusBadGateway, Code: "leader_unreachable", Detail: "the leader cannot be reached", Role: leader.Role, Leader: leader.Leader, Address: leader.Address,
-				})
+				writeProblem(w, unforwarded(r.Context(), err, leader))
 			},
 		}
 		proxy.ServeHTTP(w, r)
+	}
+}
+
+// unforwarded is why a request has no answer of the leader. It is not the leader's fault if the body
+// is larger than a handler before this one allows, or if the request has ended.
+func unforwarded(ctx context.Context, err error, leader tenure.NotLeaderError) error {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return &problem{Status: http.StatusRequestEntityTooLarge, Code: "body", Detail: fmt.Sprintf("the body must have at most %d bytes", large.Limit)}
+	}
+	if ctx.Err() != nil {
+		return interrupted(ctx, context.Cause(ctx))
+	}
+	return &problem{
+		Status: http.StatusBadGateway, Code: "leader_unreachable", Detail: "the leader cannot be reached", Role: leader.Role, Leader: leader.Leader, Address: leader.Address,
 	}
 }
 

@@ -3,6 +3,7 @@ package tenurehttp_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -205,6 +206,58 @@ func TestProxyPassesOnWhatOthersSay(t *testing.T) {
 	require.Equal(t, `["https"] ["shop.example"] ["proto=https"] `,
 		said(http.Header{names[0]: {"https"}, names[1]: {"shop.example"}, names[2]: {"proto=https"}}))
 	require.Equal(t, `["http"] ["b.example"] [] `, said(http.Header{}), "else what this instance has seen")
+}
+
+// forwarder is an instance that does not lead, before a leader that says what it got. At /hangs the
+// leader says nothing.
+func forwarder(t *testing.T, before func(http.Handler) http.Handler) *httptest.Server {
+	t.Helper()
+	leader := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if r.URL.Path == "/hangs" {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, string(body), " ", err, " ", r.Trailer.Get("X-Sum"))
+	}))
+	t.Cleanup(leader.Close)
+	proxy := tenurehttp.Proxy(leader.Client().Transport)
+	follower := httptest.NewServer(before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxy(w, r, tenure.NotLeaderError{Leader: "a", Address: leader.URL})
+	})))
+	t.Cleanup(follower.Close)
+	return follower
+}
+
+// TestProxyThatIsNotAtFault: if a handler before it refuses the body, or ends the request, nobody
+// is told that the leader cannot be reached.
+func TestProxyThatIsNotAtFault(t *testing.T) {
+	code := func(s *httptest.Server, path, body string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+path, strings.NewReader(body))
+		require.NoError(t, err)
+		answer, err := s.Client().Do(r)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		var p struct{ Code, Detail string }
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&p))
+		require.Equal(t, "a", answer.Header.Get(tenurehttp.LeaderHeader))
+		return answer.StatusCode, p.Code + ": " + p.Detail
+	}
+	s := forwarder(t, func(h http.Handler) http.Handler { return http.MaxBytesHandler(h, 1000) })
+	status, text := code(s, "/", strings.Repeat("x", 5000))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	require.Equal(t, "body: the body must have at most 1000 bytes", text)
+
+	s = forwarder(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
+			defer cancel()
+			h.ServeHTTP(w, r.WithContext(ctx))
+		})
+	})
+	status, text = code(s, "/hangs", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "interrupted: the request ended")
 }
 
 // TestLeaderOnlyEndsWithTheTerm: the context of the request ends with the term, and the lease waits
