@@ -188,6 +188,7 @@ func Proxy(transport http.RoundTripper) Elsewhere {
 			Transport: transport,
 			Rewrite: func(p *httputil.ProxyRequest) {
 				p.Out.URL, p.Out.Host = to, ""
+				p.Out.Trailer = p.In.Trailer // which is filled in behind the body
 				p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
 				p.SetXForwarded()
 				for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {

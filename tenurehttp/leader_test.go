@@ -260,6 +260,22 @@ func TestProxyThatIsNotAtFault(t *testing.T) {
 	require.Contains(t, text, "interrupted: the request ended")
 }
 
+// TestProxyPassesOnTrailers: the leader gets what the client says behind the body.
+func TestProxyPassesOnTrailers(t *testing.T) {
+	s := forwarder(t, func(h http.Handler) http.Handler { return h })
+	connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	defer connection.Close()
+	_, err = io.WriteString(connection, "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 42\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, "abc <nil> 42", string(body))
+}
+
 // TestLeaderOnlyEndsWithTheTerm: the context of the request ends with the term, and the lease waits
 // for the handler.
 func TestLeaderOnlyEndsWithTheTerm(t *testing.T) {

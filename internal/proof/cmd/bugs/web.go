@@ -137,6 +137,8 @@ var web = []bug{
 		old: "if errors.As(err, &large) {", new: "if errors.As(err, &large) && false {"},
 	{name: "leader blamed for a request that ended", in: tenurehttp, test: "TestProxyThatIsNotAtFault", breaks: "a request that a middleware ends is answered as if the leader could not be reached", file: "tenurehttp/leader.go",
 		old: "	if ctx.Err() != nil {\n		return interrupted(ctx, context.Cause(ctx))", new: "	if ctx.Err() != nil && false {\n		return interrupted(ctx, context.Cause(ctx))"},
+	{name: "trailers lost on the way to the leader", in: tenurehttp, test: "TestProxyPassesOnTrailers", breaks: "a checksum behind the body is missing, on all instances but the leader", file: "tenurehttp/leader.go",
+		old: "				p.Out.Trailer = p.In.Trailer // which is filled in behind the body\n", new: ""},
 	{name: "slow client keeps the lease", in: tenurehttp, test: "TestSlowClientsOfALeader", breaks: "a client that reads nothing leaves a role without a leader for most of a minute", file: "tenurehttp/leader.go",
 		old: "time.Now().Add(slowBound)", new: "time.Time{}"},
 	{name: "deadline of a piece keeps the lease", in: tenurehttp, test: "TestSlowReaderOfTheAPI", breaks: "a client that reads the API of the leader slowly leaves a role without a leader for half a minute", file: "tenurehttp/leader.go",
