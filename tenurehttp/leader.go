@@ -50,7 +50,11 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 		err := e.Do(r.Context(), func(ctx context.Context, _ tenure.Term) error {
 			led = true
 			defer cutOff(ctx, w)()
-			next.ServeHTTP(w, r.WithContext(ctx))
+			own := r.WithContext(ctx)
+			next.ServeHTTP(w, own)
+			if r.MultipartForm == nil {
+				r.MultipartForm = own.MultipartForm // whose files the server removes after the request
+			}
 			return nil
 		})
 		if led {

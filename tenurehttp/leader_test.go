@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -274,6 +275,33 @@ func TestProxyPassesOnTrailers(t *testing.T) {
 	body, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
 	require.Equal(t, "abc <nil> 42", string(body))
+}
+
+// TestUploadsToALeader: the files of a form that did not fit into memory are removed after the
+// request, as without LeaderOnly.
+func TestUploadsToALeader(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		w := s.host(tenurehttp.LeaderOnly(a.Elector(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ParseMultipartForm(1) != nil {
+				return
+			}
+			file, err := r.MultipartForm.File["f"][0].Open()
+			if err != nil {
+				return
+			}
+			defer file.Close()
+			if onDisk, is := file.(*os.File); is {
+				fmt.Fprint(w, onDisk.Name())
+			}
+		}), tenurehttp.Reject))
+		const body = "--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nlonger than a byte\r\n--x--\r\n"
+		path := w.do(http.MethodPut, "/", body, "Content-Type", "multipart/form-data; boundary=x").body
+		require.NotEmpty(s, path)
+		synctest.Wait()
+		require.NoFileExists(s, path)
+	})
 }
 
 // TestLeaderOnlyEndsWithTheTerm: the context of the request ends with the term, and the lease waits
