@@ -265,12 +265,16 @@ function take(snapshot) {
   }
 }
 
-// keep notes terms; those of more than two days are dropped.
+const keyOf = (term) => `${term.role}/${term.token}`;
+
+// keep notes terms; those of more than two days are dropped, unless the snapshot has them: they are
+// the last ones of their role.
 function keep(terms) {
-  for (const term of terms) state.terms.set(`${term.role}/${term.token}`, term);
+  for (const term of terms) state.terms.set(keyOf(term), term);
+  const last = new Set((state.snapshot?.roles ?? []).flatMap((role) => role.terms.map(keyOf)));
   const before = now() - 2 * 86400;
   for (const [key, term] of state.terms) {
-    if (term.ended && Date.parse(term.ended) / 1000 < before) state.terms.delete(key);
+    if (term.ended && Date.parse(term.ended) / 1000 < before && !last.has(key)) state.terms.delete(key);
   }
 }
 
