@@ -31,6 +31,7 @@ type scene struct {
 	instances []tenure.Instance
 	tasks     []map[string]any
 	log       []tenure.Change
+	history   []tenure.TermRecord // more terms than the roles have
 	actions   []string
 	caller    string
 	asked     []string // commands
@@ -96,7 +97,7 @@ func (s *scene) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		s.send(w, s.snapshot(r))
 	case path == "terms":
-		s.send(w, map[string]any{"terms": []any{}})
+		s.send(w, map[string]any{"terms": append([]tenure.TermRecord{}, s.history...)})
 	case path == "commands/c1":
 		s.send(w, map[string]any{"command": s.result})
 	case strings.HasPrefix(path, "instances/"):

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,5 +29,38 @@ func TestRoleThatNobodyHasLedForDays(t *testing.T) {
 	p.click("#ask [type=submit]")
 	p.says("#ask .outcome", "Done")
 	require.Equal(t, []string{`forget {"role":"export"}`}, s.commands())
+	p.clean()
+}
+
+// TestTermsThatPassedUnseen: while nobody has looked, a role had more terms than a snapshot has.
+// None that was on before is drawn up to the first one that the snapshot has.
+func TestTermsThatPassedUnseen(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.lead("", 30, 20, "web-1 5 0", "web-2 4 0")
+	p := open(t, s.url, desk)
+	p.says("#roles", "web-2 leads")
+	p.says(".lane", "web-2")
+	s.change(func() {
+		before := s.roles[0]["terms"].([]tenure.TermRecord)
+		before[0].Ended, before[0].Reason = before[0].Began.Add(time.Minute), "stopped"
+		began := time.Now().Add(-time.Minute)
+		for i := range 60 { // newest first
+			term := tenure.TermRecord{Token: 1895295029000 - int64(i), InstanceID: "web-3", Began: began}
+			if i > 0 {
+				term.Ended, term.Reason = began.Add(time.Minute), "resigned"
+			}
+			s.history = append(s.history, term)
+			began = began.Add(-time.Minute)
+		}
+		s.history = append(s.history, before...)
+		last := s.history[0]
+		s.roles[0]["terms"] = s.history[:20]
+		s.roles[0]["leader"] = tenure.LeaderInfo{InstanceID: last.InstanceID, Token: last.Token, Since: last.Began, Remaining: 20 * time.Second}
+	})
+	p.says("#roles", "web-3 leads")
+	p.until("document.querySelectorAll('.lane .term').length === " + strconv.Itoa(len(s.history)))
+	require.Contains(t, eval[string](p, "document.querySelector('.lane .term:nth-child(2) a').ariaLabel"), "web-2 led default")
+	require.Contains(t, eval[string](p, "document.querySelector('.lane .term:nth-child(2) a').ariaLabel"), "(1 m)")
 	p.clean()
 }

@@ -7,6 +7,7 @@ const soonest = 250; // between two, if changes come fast
 const patience = 8000; // for one answer
 const silence = 40000; // of a stream, which sends a ping each 15 s
 const longAgo = 10; // an answer that is older than what is shown by so many seconds is that of a process that Redis does not answer
+const listed = 20; // the most terms of a role that a snapshot has
 const asides = 20; // answers in a row that are older than what is shown; then Redis has lost the rest
 
 // state is what is known. Times in it are of performance.now().
@@ -254,7 +255,9 @@ function take(snapshot) {
   const redis = redisClock(snapshot) ?? server;
   state.offset = redis - Date.now() / 1000;
   state.ahead = server - redis;
+  const unseen = dropUnseen(snapshot.roles);
   keep(snapshot.roles.flatMap((role) => role.terms));
+  if (unseen) allTerms();
   if (first && snapshot.actions.length === 0) {
     const mine = generation;
     ask("drain", { method: "OPTIONS" }).then((answer) => {
@@ -276,6 +279,17 @@ function keep(terms) {
   for (const [key, term] of state.terms) {
     if (term.ended && Date.parse(term.ended) / 1000 < before && !last.has(key)) state.terms.delete(key);
   }
+}
+
+// dropUnseen drops the terms of roles of which terms may have passed unseen, since nobody has looked
+// for long: what follows on those that are known is not known then. It says whether there are any.
+function dropUnseen(roles) {
+  const known = new Set([...state.terms.values()].map((term) => term.role));
+  const unseen = new Set(roles.filter((r) => known.has(r.role) && r.terms.length >= listed && !r.terms.some((term) => state.terms.has(keyOf(term)))).map((r) => r.role));
+  for (const [key, term] of state.terms) {
+    if (unseen.has(term.role)) state.terms.delete(key);
+  }
+  return unseen.size > 0;
 }
 
 // allTerms reads more of them than the snapshot has.
