@@ -63,7 +63,7 @@ nobody has led for long is only known if it is named: --role NAME.`,
 				_ = a.usable(view.cut) // it warns
 			}
 			if a.format.Person() {
-				a.writeStatus(a.out, &view)
+				writeStatus(a.out, &view, 0)
 			} else if err := out.Value(a.out, a.format, view); err != nil {
 				return err
 			}
@@ -137,18 +137,12 @@ func (v *clusterView) judge(least int) {
 // there are none, that may be why.
 func (v *clusterView) counted() bool { return len(v.unread) == 0 || v.Counts.Total > 0 }
 
-// writeStatus writes the view for people.
-func (a *app) writeStatus(w io.Writer, v *clusterView) {
+// writeStatus writes the view for people, with at most so many lines for the roles; 0: all of them.
+func writeStatus(w io.Writer, v *clusterView, most int) {
 	head := out.Plain(serverText(v.Redis))
 	name := out.Plain(v.Namespace)
 	fmt.Fprintf(w, "%s%s%s\n\n", name, strings.Repeat(" ", max(80-len(name)-len([]rune(head)), 2)), head)
-	width := 0
-	for _, role := range v.Roles {
-		width = max(width, len(out.Plain(out.Role(role.Role))))
-	}
-	for _, role := range v.Roles {
-		a.writeRole(w, v, role, width)
-	}
+	v.writeRoles(w, most)
 	fmt.Fprintln(w)
 	fmt.Fprintln(w, "instances "+v.instances()+map[bool]string{true: "   healthy: yes", false: "   healthy: no"}[v.Healthy])
 	if text := tasksLine(v.Tasks, v.At); text != "" {
@@ -181,26 +175,73 @@ func serverText(s source.Server) string {
 	return fmt.Sprintf("%s, by %s, %.1fs ago", text, s.API, s.Age)
 }
 
-// writeRole writes one role: led, or not and why.
-func (a *app) writeRole(w io.Writer, v *clusterView, r tenure.RoleStatus, width int) {
+// manyRoles is of how many roles one that nobody leads is seen where it stands, as on the page.
+const manyRoles = 6
+
+// writeRoles writes each role, in at most so many lines; 0: as many as it takes. Of many roles those
+// that nobody leads come first.
+func (v *clusterView) writeRoles(w io.Writer, most int) {
+	roles, width := slices.Clone(v.Roles), 0
+	for _, r := range roles {
+		width = max(width, len(out.Plain(out.Role(r.Role))))
+	}
+	if len(roles) > manyRoles {
+		slices.SortStableFunc(roles, func(a, b tenure.RoleStatus) int { return cmp.Compare(led(a), led(b)) })
+	}
+	written := 0
+	for i, r := range roles {
+		lines, room := v.roleLines(r, width), most-written
+		if i < len(roles)-1 {
+			room-- // for what is said of the rest
+		}
+		if most > 0 && i > 0 && len(lines) > room {
+			fmt.Fprintln(w, moreRoles(roles[i:]))
+			return
+		}
+		written += len(lines)
+		fmt.Fprintln(w, strings.Join(lines, "\n"))
+	}
+}
+
+// led is 1 for a role that somebody leads, and 0 for another one.
+func led(r tenure.RoleStatus) int {
+	if r.Led {
+		return 1
+	}
+	return 0
+}
+
+// moreRoles says how many are left out, and how many of them nobody leads.
+func moreRoles(rest []tenure.RoleStatus) string {
+	vacant := len(rest)
+	for _, r := range rest {
+		vacant -= led(r)
+	}
+	if vacant == 0 {
+		return fmt.Sprintf("… and %d more, all led", len(rest))
+	}
+	return fmt.Sprintf("… and %d more, %d of them NO LEADER", len(rest), vacant)
+}
+
+// roleLines says of one role that it is led, or that it is not and why.
+func (v *clusterView) roleLines(r tenure.RoleStatus, width int) []string {
 	name := out.Plain(out.Role(r.Role))
 	name += strings.Repeat(" ", width-len(name)+3)
 	if r.Led {
-		fmt.Fprintln(w, name+"LED   "+out.Plain(ledText(r)))
-		return
+		return []string{name + "LED   " + out.Plain(ledText(r))}
 	}
 	text := "NO LEADER"
 	if r.For > 0 {
 		text += " for " + out.For(r.For)
 	}
-	indent := strings.Repeat(" ", len(name))
-	for i, line := range wrap(text+"  "+out.Plain(v.why(r)), 80-len(name)) {
-		if i == 0 {
-			fmt.Fprintln(w, name+line)
-		} else {
-			fmt.Fprintln(w, indent+line)
+	lines := wrap(text+"  "+out.Plain(v.why(r)), 80-len(name))
+	for i := range lines {
+		if i > 0 {
+			name = strings.Repeat(" ", len(name))
 		}
+		lines[i] = name + lines[i]
 	}
+	return lines
 }
 
 func ledText(r tenure.RoleStatus) string {

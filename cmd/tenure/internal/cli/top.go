@@ -193,7 +193,7 @@ func (t *top) frame(w io.Writer, height int) {
 		fmt.Fprintln(&head)
 	}
 	if t.last != nil {
-		t.writeStatus(&head, t.last)
+		t.status(&head, height)
 	}
 	_, _ = w.Write(head.Bytes())
 	if t.last == nil {
@@ -213,6 +213,20 @@ func (t *top) frame(w io.Writer, height int) {
 	tasks := slices.Clone(t.last.Tasks)
 	slices.SortStableFunc(tasks, func(a, b tenure.TaskStatus) int { return urgency(a) - urgency(b) })
 	section(w, tasksGrid(tasks, t.format == out.Wide), "no task has run here yet", forTasks)
+}
+
+// status writes what status says. If height does not do for it and for the tables, the roles take
+// what is left, at least a third.
+func (t *top) status(w *bytes.Buffer, height int) {
+	const tables = 8 // two with a head, a row, what is said of the rest and the line before
+	above := w.Len()
+	writeStatus(w, t.last, 0)
+	if over := bytes.Count(w.Bytes(), []byte("\n")) + tables - height; height > 0 && over > 0 {
+		var roles bytes.Buffer
+		t.last.writeRoles(&roles, 0)
+		w.Truncate(above)
+		writeStatus(w, t.last, max(bytes.Count(roles.Bytes(), []byte("\n"))-over, height/3, 1))
+	}
 }
 
 // warnings say why what follows is old, or not whole.

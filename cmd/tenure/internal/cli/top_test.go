@@ -90,6 +90,49 @@ func TestTopOrder(t *testing.T) {
 	require.Contains(t, b.String(), "… and 6 more\n", "and the other way round")
 }
 
+// TestTopOfManyRoles: on a screen that does not do for all roles those come first that nobody leads,
+// and what follows the roles is there.
+func TestTopOfManyRoles(t *testing.T) {
+	view := &clusterView{Namespace: "shop", Problems: []string{"1 drifted"}, all: []tenure.Instance{{ID: "i0"}}, Tasks: []tenure.TaskStatus{{Name: "t0"}}}
+	for i := range 40 {
+		view.Roles = append(view.Roles, tenure.RoleStatus{Role: fmt.Sprintf("r%02d", i), Led: i != 37, Waiting: tenure.WaitHold, Leader: tenure.LeaderInfo{InstanceID: "i0", Token: 5}})
+	}
+	for height, want := range map[int]string{
+		0:  "r37 NO, r00 LED, …", // of many roles, also without a screen
+		50: "r37 NO, … and 6 more, all led",
+		23: "r37 NO, … and 33 more, all led",
+		10: "r37 NO, … and 39 more, all led",
+		1:  "r37 NO, … and 39 more, all led",
+	} {
+		var b bytes.Buffer
+		(&top{app: &app{}, last: view}).frame(&b, height)
+		var got []string
+		for line := range strings.Lines(b.String()) {
+			words := strings.Fields(line)
+			switch {
+			case len(words) > 1 && len(got) < 2 && strings.HasPrefix(words[0], "r") && len(words[0]) == 3:
+				got = append(got, words[0]+" "+words[1])
+			case strings.HasPrefix(line, "…"):
+				got = append(got[:1], strings.TrimSpace(line))
+			}
+		}
+		require.True(t, strings.HasPrefix(strings.Join(append(got, "…"), ", "), want), "%d: %s", height, b.String())
+		for _, part := range []string{"healthy: no", "problem   1 drifted", "\ni0 ", "\nt0 "} {
+			require.Contains(t, b.String(), part, height)
+		}
+		if height >= 23 {
+			require.LessOrEqual(t, strings.Count(b.String(), "\n"), height)
+		}
+	}
+	require.Equal(t, "r00", view.Roles[0].Role, "what was read stays as it is")
+	for i := range view.Roles {
+		view.Roles[i].Led = false
+	}
+	var b bytes.Buffer
+	(&top{app: &app{}, last: view}).frame(&b, 23)
+	require.Regexp(t, `… and [0-9]+ more, ([0-9]+) of them NO LEADER\n`, b.String())
+}
+
 // TestTopOnce: one frame, and the exit code of status; -o wide has all columns.
 func TestTopOnce(t *testing.T) {
 	from := &canned{}
