@@ -119,6 +119,9 @@ func (a *app) instancesCommand() *cobra.Command {
 	return command
 }
 
+// shownLed is how many roles that an instance leads a table names, so that what follows can be seen.
+const shownLed = 3
+
 func instancesGrid(all []tenure.Instance, wide bool) out.Grid {
 	g := out.Grid{Head: []string{"INSTANCE", "STATE", "LEADS", "HEARTBEAT", "UP", "VERSION", "ADDRESS"}}
 	if wide {
@@ -129,11 +132,15 @@ func instancesGrid(all []tenure.Instance, wide bool) out.Grid {
 		for n, role := range i.Leading {
 			leads[n] = out.Role(role)
 		}
+		led := strings.Join(leads, ",")
+		if more := len(leads) - shownLed; !wide && more > 0 {
+			led = fmt.Sprintf("%s and %d more", strings.Join(leads[:shownLed], ","), more)
+		}
 		up := ""
 		if !i.StartedAt.IsZero() && !i.LastHeartbeat.IsZero() {
 			up = out.For(i.LastHeartbeat.Sub(i.StartedAt) + i.Age)
 		}
-		row := []string{i.ID, string(i.State), strings.Join(leads, ","), out.For(i.Age) + " ago", up, i.Version, i.Address}
+		row := []string{i.ID, string(i.State), led, out.For(i.Age) + " ago", up, i.Version, i.Address}
 		if wide {
 			var metadata []string
 			for name, value := range i.Metadata {

@@ -307,3 +307,16 @@ func TestArgumentsThatCannotBe(t *testing.T) {
 		require.Empty(t, from.asked, command)
 	}
 }
+
+// TestInstanceThatLeadsMany: the rest of its row is not pushed off the screen by the names of roles.
+func TestInstanceThatLeadsMany(t *testing.T) {
+	roles := []string{"", "a", "b"}
+	table := func(wide bool) string {
+		g := instancesGrid([]tenure.Instance{{ID: "web-1", Leading: roles}}, wide)
+		return g.Rows[0][2]
+	}
+	require.Equal(t, "default,a,b", table(false))
+	roles = append(roles, "c", "d")
+	require.Equal(t, "default,a,b and 2 more", table(false))
+	require.Equal(t, "default,a,b,c,d", table(true))
+}
