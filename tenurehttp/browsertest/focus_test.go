@@ -1,7 +1,9 @@
 package browsertest
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -32,6 +34,49 @@ func TestFocusInTheDrawer(t *testing.T) {
 		p.until("!window.before.isConnected")
 		require.Equal(t, was, eval[string](p, focused))
 	}
+	p.clean()
+}
+
+// TestFocusInAList: what changes its place in a list, or has one before it go, keeps the focus.
+func TestFocusInAList(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	for i := range 8 {
+		s.lead(fmt.Sprint("role-", i), 30, 20, "web-1 5 0")
+	}
+	p := open(t, s.url, desk)
+	p.says("#roles", "web-1 leads")
+	bands := func() string {
+		return eval[string](p, "[...document.querySelectorAll('.role-band .role')].map((r) => r.textContent.at(-1)).join('')")
+	}
+	focus := func(role string) string {
+		eval[bool](p, fmt.Sprintf("[...document.querySelectorAll('.role-band')].find((b) => b.querySelector('.role').textContent === %q).querySelector('a').focus(); true", role))
+		return eval[string](p, focused)
+	}
+	vacate := func(role int, vacant bool) {
+		s.change(func() {
+			s.roles[role]["leader"] = nil
+			if !vacant {
+				s.roles[role]["leader"] = tenure.LeaderInfo{InstanceID: "web-1", Token: 1795295029000 + 6*37 + 211, Since: time.Now().Add(-5 * time.Hour), Remaining: 20 * time.Second}
+			}
+		})
+	}
+	was := focus("role-5")
+	require.Contains(t, was, "#term")
+	vacate(5, true)
+	p.until("document.querySelector('.role-band').classList.contains('vacant')")
+	require.Equal(t, "50123467", bands())
+	require.Equal(t, was, eval[string](p, focused), "it has moved itself")
+	was = focus("role-2")
+	vacate(5, false)
+	p.until("!document.querySelector('.role-band').classList.contains('vacant')")
+	require.Equal(t, "01234567", bands())
+	require.Equal(t, was, eval[string](p, focused), "another one has moved over it")
+	eval[bool](p, "window.moved = 0; new MutationObserver((all) => { window.moved += all.flatMap((m) => [...m.addedNodes]).length; }).observe(document.querySelector('.bands'), { childList: true }); true")
+	s.change(func() { s.roles = s.roles[1:] })
+	p.until("document.querySelectorAll('.role-band').length === 7")
+	require.Equal(t, was, eval[string](p, focused), "one before it has gone")
+	require.Zero(t, eval[int](p, "window.moved"), "those that are left stay where they are")
 	p.clean()
 }
 

@@ -55,23 +55,29 @@ export function show(node, visible) {
 // keyed makes the children of a parent those of the items, in their order. What is there for a key
 // stays, so that nothing flickers and the focus is kept.
 export function keyed(parent, items, keyOf, make, update) {
-  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const keys = items.map((item) => String(keyOf(item)));
+  const wanted = new Set(keys);
+  const before = new Map();
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  for (const child of [...parent.children]) {
+    if (wanted.has(child.dataset.key) && !before.has(child.dataset.key)) before.set(child.dataset.key, child);
+    else child.remove(); // first: else all that follow would move
+  }
   let at = parent.firstElementChild;
-  for (const item of items) {
-    const key = String(keyOf(item));
-    let child = before.get(key);
+  items.forEach((item, i) => {
+    let child = before.get(keys[i]);
     const fresh = !child;
     if (fresh) {
       child = make(item);
-      child.dataset.key = key;
+      child.dataset.key = keys[i];
     } else {
-      before.delete(key);
+      before.delete(keys[i]);
     }
     if (child === at) at = at.nextElementSibling;
     else parent.insertBefore(child, at);
     update?.(child, item, fresh);
-  }
-  for (const child of before.values()) child.remove();
+  });
+  if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true }); // what moves loses it
 }
 
 // The shapes of states: what a state is shows in its form, not in its colour alone.
