@@ -318,6 +318,9 @@ func (a *app) connectRedis(use string) (*source.Redis, error) {
 		return nil, err
 	}
 	a.env = env
+	if use != "doctor" { // which looks at the client that the service has
+		source.Patient(env.Redis, a.flags.timeout)
+	}
 	connected := &source.Redis{Client: env.Redis, Namespace: env.Options.Namespace, Timeout: a.flags.timeout}
 	a.source = connected
 	by := a.settings.Text("by")

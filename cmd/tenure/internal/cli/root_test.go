@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +14,12 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	peer "github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
 )
 
@@ -348,4 +353,73 @@ func TestStatesAreByTheTimesOfTheService(t *testing.T) {
 	wrong := ask(t, nil, "status")
 	require.Equal(t, exitCannot, wrong.code)
 	require.Contains(t, wrong.err, "DownAfter = 5m0s: must be above DriftedAfter = 10m0s")
+}
+
+// TestTimeoutIsForRedisToo: a command waits for an answer for as long as --timeout says, and not for
+// a tenth of the lease of the service, as a program that takes part must. doctor has the client of
+// the service, at which it looks.
+func TestTimeoutIsForRedisToo(t *testing.T) {
+	server := miniredis.RunT(t)
+	server.Server().SetPreHook(func(*peer.Peer, string, ...string) bool {
+		time.Sleep(50 * time.Millisecond) // five times as long as that tenth
+		return false
+	})
+	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr()+"?protocol=2")
+	t.Setenv("TENURE_NAMESPACE", "shop")
+	t.Setenv("TENURE_LEASE_TTL", "100ms")
+	got := ask(t, nil, "leader", "--timeout", "1m")
+	require.Equal(t, exitNot, got.code, got.err)
+	require.Contains(t, got.err, "no leader")
+
+	read := func(use string) time.Duration {
+		set, err := settings.Load("")
+		require.NoError(t, err)
+		a := &app{settings: set}
+		a.flags.timeout = time.Minute
+		from, err := a.connectRedis(use)
+		require.NoError(t, err)
+		defer a.close()
+		if cluster, is := from.Client.(*redis.ClusterClient); is {
+			return cluster.Options().ReadTimeout
+		}
+		return from.Client.(*redis.Client).Options().ReadTimeout
+	}
+	require.Equal(t, time.Minute, read(""))
+	require.Equal(t, 10*time.Millisecond, read("doctor"))
+	t.Setenv("TENURE_REDIS_CLUSTER", "true")
+	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr())
+	t.Setenv("TENURE_NAMESPACE", "{shop}")
+	require.Equal(t, time.Minute, read(""))
+}
+
+// TestInterruptOfAQuestion: who interrupts a command does not wait until the client gives up a
+// Redis that hangs.
+func TestInterruptOfAQuestion(t *testing.T) {
+	hangs, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer hangs.Close()
+	t.Setenv("TENURE_REDIS_URL", "redis://"+hangs.Addr().String())
+	t.Setenv("TENURE_NAMESPACE", "shop")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if connection, err := hangs.Accept(); err == nil {
+			defer connection.Close()
+			_, _ = connection.Read(make([]byte, 1)) // it is asked
+			cancel()
+			<-t.Context().Done()
+		}
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		a := &app{out: io.Discard, err: io.Discard}
+		root := a.root()
+		root.SetArgs([]string{"status", "--timeout", "1h"})
+		ended <- root.ExecuteContext(ctx)
+	}()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(time.Minute):
+		t.Fatal("it goes on to wait")
+	}
 }

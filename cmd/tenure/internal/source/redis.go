@@ -34,6 +34,24 @@ const lookInterval = time.Second
 // recentShown is how many changes Cluster has.
 const recentShown = 10
 
+// Patient has a client that nobody has used yet wait for each answer for at least so long. That of
+// OptionsFromEnv waits for a tenth of a lease, since it is made for a program that takes part; who
+// only looks has time, and contexts bound the questions.
+func Patient(client redis.UniversalClient, timeout time.Duration) {
+	var read *time.Duration
+	switch c := client.(type) {
+	case *redis.Client:
+		read = &c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		read = &c.Options().ReadTimeout
+	default:
+		return
+	}
+	if *read > 0 { // else it waits without an end
+		*read = max(*read, timeout)
+	}
+}
+
 // Close closes the client.
 func (r *Redis) Close() { _ = r.Client.Close() }
 
@@ -57,13 +75,28 @@ func (r *Redis) Ready(ctx context.Context) error {
 // ping asks any server for a sign of life. If it is another one that cannot save its data, that
 // does not matter.
 func (r *Redis) ping(ctx context.Context) error {
-	err := r.Client.Ping(ctx).Err()
-	if isUnsaved(err) {
-		if server, unknown := r.server(ctx); unknown == nil {
-			err = server.Ping(ctx).Err()
+	return abandon(ctx, func() error {
+		err := r.Client.Ping(ctx).Err()
+		if isUnsaved(err) {
+			if server, unknown := r.server(ctx); unknown == nil {
+				err = server.Ping(ctx).Err()
+			}
 		}
+		return err
+	})
+}
+
+// abandon returns what ask returns, or once ctx is done its cause: the client waits for an answer
+// also if its context was canceled meanwhile.
+func abandon(ctx context.Context, ask func() error) error {
+	answered := make(chan error, 1)
+	go func() { answered <- ask() }() // ends with the timeout of the client
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return err
 }
 
 // isUnsaved reports whether Redis refuses writes since it cannot save its data, which it says to
@@ -127,7 +160,12 @@ func (r *Redis) Cluster(ctx context.Context, roles ...string) (c Cluster, err er
 		return c, err
 	}
 	if slices.ContainsFunc(c.Roles, func(s tenure.RoleStatus) bool { return !s.Led }) {
-		c.Server.Refuses = r.refuses(ctx)
+		said := make(chan string, 1)
+		_ = abandon(ctx, func() error { said <- r.refuses(ctx); return nil })
+		select {
+		case c.Server.Refuses = <-said:
+		default: // there was no time for it
+		}
 	}
 	return c, cut
 }
