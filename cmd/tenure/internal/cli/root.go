@@ -240,6 +240,9 @@ func mustName(command *cobra.Command) {
 
 // prepare reads the settings before a command runs.
 func (a *app) prepare(command *cobra.Command, _ []string) error {
+	if command.Name() == "help" || command.HasParent() && command.Parent().Name() == "completion" {
+		return nil // what is wrong with the settings is looked up there, and a shell asks at each start
+	}
 	loaded, err := settings.Load(a.flags.config)
 	if err != nil {
 		return err
