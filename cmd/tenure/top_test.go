@@ -133,7 +133,7 @@ func TestTop(t *testing.T) {
 		return err == nil && counts.Active == 7
 	})
 	s := inTerminal(t, stage.env, "top", "--interval", "200ms")
-	s.shows(`\x1b\[\?1049h.*reports +LED +web-1.*instances 7 active +healthy: yes.*web-7 +active +- .*no task has run here yet.*q quits`)
+	s.shows(`\x1b\[\?1049h.*no answer yet, q quits.*reports +LED +web-1.*instances 7 active +healthy: yes.*web-7 +active +- .*no task has run here yet.*q quits`)
 	require.NoError(t, pty.Setsize(s.terminal, &pty.Winsize{Rows: 16, Cols: 40}))
 	frames := regexp.MustCompile(`\x1b\[H([^\x1b]*\x1b\[K\r\n)*\x1b\[Jq quits`)
 	s.press("x", `and \d+ more.*q quits.*\x1b\[H.*q quits`)

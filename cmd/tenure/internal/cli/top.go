@@ -127,7 +127,7 @@ func (t *top) live(ctx context.Context, interval time.Duration) error {
 			<-looked
 		}
 	}()
-	_, _ = io.WriteString(t.out, enterScreen)
+	_, _ = io.WriteString(t.out, enterScreen+home+"no answer yet, q quits")
 	defer func() { _, _ = io.WriteString(t.out, leaveScreen) }()
 	keys, resized := keysOf(ctx, os.Stdin), resizes(ctx)
 	tick := time.NewTicker(interval)
