@@ -211,6 +211,10 @@ func (a *app) tasksCommand() *cobra.Command {
 	return command
 }
 
+// shownPause is how many characters of who paused a task, and why, a table shows, so that what
+// follows can be seen.
+const shownPause = 48
+
 func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
 	now := time.Now()
 	g := out.Grid{Head: []string{"TASK", "STATE", "NEXT", "LAST", "RESULT"}}
@@ -235,7 +239,9 @@ func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
 		}
 		state := taskState(t)
 		if state == "paused" {
-			state = pauseText(t.Pause)
+			if state = pauseText(t.Pause); !wide {
+				state = clipped(state, shownPause)
+			}
 		}
 		row := []string{t.Name, state, next, last, result}
 		if wide {
@@ -298,6 +304,14 @@ func isTaskIn(t tenure.TaskStatus, state string) bool {
 		return t.Failures > 0
 	}
 	return taskState(t) == state
+}
+
+// clipped is a text of at most so many characters.
+func clipped(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
 }
 
 // pauseText says who paused a task, and why.

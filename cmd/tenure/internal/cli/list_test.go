@@ -320,3 +320,14 @@ func TestInstanceThatLeadsMany(t *testing.T) {
 	require.Equal(t, "default,a,b and 2 more", table(false))
 	require.Equal(t, "default,a,b,c,d", table(true))
 }
+
+// TestLongReasonOfAPause: nor are the other tasks by the reason of a pause.
+func TestLongReasonOfAPause(t *testing.T) {
+	table := func(reason string, wide bool) string {
+		return tasksGrid([]tenure.TaskStatus{{Name: "rates", Paused: true, Pause: tenure.TaskPause{By: "ann", Reason: reason}}}, wide).Rows[0][1]
+	}
+	require.Equal(t, "paused by ann: the bank is down", table("the bank is down", false))
+	long := "das Rechenzentrum zieht um, näheres im Kanal"
+	require.Equal(t, "paused by ann: das Rechenzentrum zieht um, nähe…", table(long, false))
+	require.Equal(t, "paused by ann: "+long, table(long, true))
+}
