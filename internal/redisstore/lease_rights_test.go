@@ -62,6 +62,7 @@ func TestNopermIsToldInTheWordsOfEveryServer(t *testing.T) {
 			}
 		})
 	}
+	require.ErrorContains(t, explain("acquire", refusal("NOAUTH Authentication required.")), "REDIS_PASSWORD in the environment", "who has no code to mend")
 	if e, is := store.AsType[*store.Error](explain("acquire", refusal("WRONGPASS invalid username-password pair or user is disabled."))); !is || e.Refused {
 		t.Error("a wrong password is taken for a missing right")
 	}

@@ -574,7 +574,7 @@ func explain(op string, err error) error {
 		e.Fix = "give Namespace and LeaderKey a {hash tag}"
 	case starts("NOAUTH", "WRONGPASS", "ERR invalid password"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
-		e.Fix = "set Username and Password of the Redis client"
+		e.Fix = "set Username and Password of the Redis client, or REDIS_PASSWORD in the environment"
 	case unknownBeside.MatchString(text):
 		e.Fix = fmt.Sprintf("connect to a Redis that has %s: a proxy before it does not pass it on, or rename-command has removed it", strings.ToUpper(unknownBeside.FindStringSubmatch(text)[1]))
 	case starts("ERR unknown command"), strings.Contains(text, unknownWithin):
