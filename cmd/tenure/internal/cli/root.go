@@ -308,6 +308,15 @@ func (a *app) connect() (source.Source, error) {
 	return connected, nil
 }
 
+// options reads the options. An error says what is wrong with them: doctor would say the same.
+func (a *app) options() (tenure.EnvOptions, error) {
+	env, err := a.settings.Options()
+	if err != nil {
+		return env, &exitError{exitCannot, err.Error()}
+	}
+	return env, nil
+}
+
 // connectRedis makes the source that asks Redis itself. use is the command that knows no other; "":
 // any.
 func (a *app) connectRedis(use string) (*source.Redis, error) {
@@ -316,7 +325,7 @@ func (a *app) connectRedis(use string) (*source.Redis, error) {
 			return nil, err
 		}
 	}
-	env, err := a.settings.Options()
+	env, err := a.options()
 	if err != nil {
 		return nil, err
 	}

@@ -252,7 +252,7 @@ func (a *app) runConfig(o runOptions, command []string) (config sidecar.Config, 
 	if mode := os.Getenv(settings.Prefix + "_ELECTION"); mode != "" && mode != string(tenure.EnvElect) {
 		return config, nil, fmt.Errorf("%s_ELECTION = %.100q: tenure run runs its program by an election, and in no other way (fix: unset that, or do not start it)", settings.Prefix, mode)
 	}
-	env, err := a.settings.Options()
+	env, err := a.options()
 	if err != nil {
 		return config, nil, err
 	}
