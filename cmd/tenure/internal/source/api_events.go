@@ -52,6 +52,8 @@ type stream struct {
 }
 
 // Follow follows the stream of events. It comes back, behind the last one, as often as it is cut.
+// As long as there is none, since what stands before the API holds it back, or too many follow
+// already, it reads the log instead.
 func (a *API) Follow(ctx context.Context, after string, take func([]tenure.Change), say func(string)) {
 	s := &stream{API: a, take: take, say: say, after: after, last: after, retry: comeBack}
 	for ctx.Err() == nil {
@@ -59,11 +61,26 @@ func (a *API) Follow(ctx context.Context, after string, take func([]tenure.Chang
 		if ctx.Err() != nil {
 			return
 		}
-		s.fail(err)
+		if s.fail(err); err != nil {
+			s.readLog(ctx)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(s.retry):
 		}
+	}
+}
+
+// readLog takes what has come since, without a stream. What keeps it from that was said of the
+// stream.
+func (s *stream) readLog(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	log, err := s.missed(ctx)
+	log = slices.DeleteFunc(log, func(c tenure.Change) bool { return !later(c.ID, s.after) }) // each is there once
+	if err == nil && len(log) > 0 {
+		s.takeLog(log)
+		s.last = s.after
 	}
 }
 
@@ -194,12 +211,7 @@ func (s *stream) catchUp(ctx context.Context, position string) error {
 			return nil
 		}
 		if len(log) > 0 {
-			rest := s.untaken(log)
-			s.after, s.part = log[len(log)-1].ID, ""
-			s.read = s.after
-			if len(rest) > 0 {
-				s.take(rest)
-			}
+			s.takeLog(log)
 		}
 		if err == nil && (position == "" || s.after != "" && !later(position, s.after)) {
 			return nil
@@ -209,6 +221,16 @@ func (s *stream) catchUp(ctx context.Context, position string) error {
 			return err
 		case <-time.After(pause):
 		}
+	}
+}
+
+// takeLog takes a part of the log that begins where it was read to.
+func (s *stream) takeLog(log []tenure.Change) {
+	rest := s.untaken(log)
+	s.after, s.part = log[len(log)-1].ID, ""
+	s.read = s.after
+	if len(rest) > 0 {
+		s.take(rest)
 	}
 }
 

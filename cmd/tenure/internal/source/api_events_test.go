@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ import (
 
 // streams stands in for the server of a stream of events: each that is asked for is written by the
 // next function, and ends with it. All other questions get an answer at once; "" is that of a
-// proxy.
+// proxy, as if other is nil.
 type streams struct {
 	next  []func(w io.Writer)
 	other func(path string) string
@@ -28,7 +29,10 @@ type streams struct {
 
 func (s *streams) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Path, "/events") {
-		text, status, kind := s.other(r.URL.RequestURI()), http.StatusOK, document
+		text, status, kind := "", http.StatusOK, document
+		if s.other != nil {
+			text = s.other(r.URL.RequestURI())
+		}
 		if text == "" {
 			status, kind = http.StatusBadGateway, "text/html"
 		}
@@ -113,6 +117,36 @@ func TestWhatIsInTheWayIsSaidOnce(t *testing.T) {
 			said[i], _, _ = strings.Cut(text, ": ")
 		}
 		require.Equal(t, []string{"0s the API at http://shop gives no answer", "7s the API at http://shop gives no answer", "21s this is the answer of 0s ago", "51s this is the answer of 0s ago"}, said)
+	})
+}
+
+// TestFollowWithoutAStream: what stands before the API holds streams back, or too many follow: the
+// changes come all the same, each once, also once there is a stream again.
+func TestFollowWithoutAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const log = `{"log":[{"id":"%d-0","type":"joined","instance_id":"web-%d"}]}`
+		s := &streams{}
+		s.other = func(path string) string {
+			_, after, _ := strings.Cut(path, "after=")
+			seen, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSuffix(after, "&limit=1000"), "-0"))
+			if now := int(time.Since(s.began) / time.Second); seen < now/10 { // there is one more each 10 s
+				return fmt.Sprintf(log, seen+1, seen+1)
+			}
+			return `{"log":[]}`
+		}
+		streamed := func(w io.Writer) {
+			for id := 2; id < 6; id++ { // as far as an older place, too
+				joined(w, fmt.Sprintf("%d-0", id), fmt.Sprintf("web-%d", id))
+			}
+			time.Sleep(time.Hour)
+		}
+		s.next = append(make([]func(io.Writer), 20), streamed) // it is asked for each 2 s
+		heard, said := follow(t, s, "0-0", 60*time.Second)
+		require.Equal(t, []string{"web-1", "web-2", "web-3", "web-4", "web-5"}, heard)
+		require.Equal(t, []string{"0-0", "0-0", "1-0"}, []string{s.from[0], s.from[5], s.from[6]})
+		require.Len(t, said, 1)
+		require.Contains(t, said[0], "nobody listens")
+		time.Sleep(2 * time.Hour) // that which writes ends
 	})
 }
 
