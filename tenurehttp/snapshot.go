@@ -86,7 +86,7 @@ type survey struct {
 	position    atomic.Pointer[string] // the last change that is known
 
 	mu     sync.Mutex
-	last   *snapshot // nil: there is none yet
+	last   *snapshot // or what was read of one that was not complete in time; nil: there is none yet
 	taken  int       // so many
 	server tenure.RedisServer
 	asked  time.Time // when Redis was last asked for that
@@ -260,14 +260,25 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 	}
 	changed, all := changedRoles(n.log, last.log)
 	names := s.names(n, last)
-	roles := make([]role, len(names))
+	roles, there := make([]role, len(names)), make([]bool, len(names))
 	err := parallel.Each(len(names), atOnce, func(i int) error {
 		old, known := before[names[i]]
 		var err error
 		roles[i], err = s.readRole(ctx, n, names[i], old, all || changed[names[i]] || !known || old.unlisted != nil || i == s.taken%len(names))
+		there[i] = err == nil
 		return err
 	})
-	if err != nil {
+	if err != nil { // the next snapshot goes on with what is there: else none might ever be complete in time
+		begun := &snapshot{log: n.log, tasks: last.tasks, runs: last.runs}
+		for i, name := range names {
+			if r, known := before[name]; there[i] {
+				begun.roles = append(begun.roles, roles[i])
+			} else if known {
+				r.unlisted = err // its terms are read again
+				begun.roles = append(begun.roles, r)
+			}
+		}
+		s.last = begun
 		return err
 	}
 	var vacant []string
@@ -436,22 +447,32 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 		before[t.Name] = t
 	}
 	plotted := n.tasks[:min(len(n.tasks), maxPlotted)]
-	runs, unread := make([][]tenure.RunRecord, len(plotted)), make([]error, len(plotted))
+	runs, unread, there := make([][]tenure.RunRecord, len(plotted)), make([]error, len(plotted)), make([]bool, len(plotted))
 	err := parallel.Each(len(plotted), atOnce, func(i int) error {
 		t := plotted[i]
 		old, known := before[t.Name]
-		kept, there := last.runs[t.Name]
-		if known && there && old.Last == t.Last && i != s.taken%len(plotted) {
-			runs[i] = kept
+		kept, read := last.runs[t.Name]
+		if known && read && old.Last == t.Last && i != s.taken%len(plotted) {
+			runs[i], there[i] = kept, true
 			return nil
 		}
 		var err error
 		runs[i], err = s.control.Tasks().Runs(ctx, t.Name, shownRuns)
+		there[i] = err == nil
 		if errors.Is(err, tenure.ErrMisconfigured) {
 			unread[i], err = err, nil
 		}
 		return err
 	})
+	if err != nil { // see readRoles
+		s.last = &snapshot{log: n.log, roles: n.roles, runs: n.runs}
+		for i, t := range plotted {
+			if there[i] {
+				s.last.tasks, s.last.runs[t.Name] = append(s.last.tasks, t), runs[i]
+			}
+		}
+		return err
+	}
 	for i, t := range plotted {
 		if unread[i] == nil {
 			n.runs[t.Name] = runs[i]
@@ -459,7 +480,7 @@ func (s *survey) readRuns(ctx context.Context, n, last *snapshot) error {
 		}
 		_ = n.lacks(partRuns, &t.Name, unread[i]) // which it takes
 	}
-	return err
+	return nil
 }
 
 // age says how old an answer is. It is a part of each that comes from Redis.

@@ -553,6 +553,52 @@ func TestRunsOfATaskThatHasRun(t *testing.T) {
 	})
 }
 
+// TestSnapshotOfARedisFarAway: if there is more to read than there is time for, the next snapshot
+// goes on where the last one had to stop, and knows what has changed since.
+func TestSnapshotOfARedisFarAway(t *testing.T) {
+	inSite(t, func(s *site) {
+		c, err := tenure.New(s.client("a").Client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		const many = 80
+		roles := make([]*tenure.Elector, many)
+		for i := range roles {
+			roles[i], err = c.AddRole(fmt.Sprintf("r%02d", i), tenure.ElectionOptions{})
+			require.NoError(s, err)
+		}
+		for i := range 2 * many {
+			require.NoError(s, c.Tasks().Register(tenure.Task{Name: fmt.Sprintf("t%03d", i), Schedule: tenure.Every(time.Hour), InitialDelay: time.Second, Run: nothing}))
+		}
+		s.run(c)
+		s.until(func() bool { return c.IsLeader() && roles[many-1].IsLeader() })
+		s.pass(time.Minute)
+		w, rdb := s.dashboard(tenurehttp.Options{})
+		rdb.AddHook(farAway{rdb, 350 * time.Millisecond})
+		w.refused(http.StatusServiceUnavailable, "unreachable", http.MethodGet, "/api/cluster/snapshot", "")
+		for _, i := range []int{0, many - 1} { // one that was read, and one that was not
+			require.NoError(s, roles[i].Resign(s.Context()))
+		}
+		for range 10 {
+			if w.do(http.MethodGet, "/api/cluster/snapshot", "").StatusCode == http.StatusOK {
+				break
+			}
+			s.pass(time.Second)
+		}
+		all := w.get("/api/cluster/snapshot")
+		require.Len(s, all["roles"], many+1)
+		for _, r := range all["roles"].([]any) {
+			role := r.(map[string]any)
+			terms := 1
+			if role["role"] == "r00" || role["role"] == "r79" {
+				terms = 2
+			}
+			require.GreaterOrEqual(s, len(role["terms"].([]any)), terms, role["role"])
+		}
+		for _, task := range all["tasks"].([]any) {
+			require.Len(s, task.(map[string]any)["runs"], 1, task)
+		}
+	})
+}
+
 // TestLeaderOfWhatIsOld: while Redis does not answer, each mention of the leader is as of now, and
 // so is how long ago Redis last answered.
 func TestLeaderOfWhatIsOld(t *testing.T) {
