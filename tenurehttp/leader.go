@@ -170,9 +170,9 @@ func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderErr
 // those two, or in Forwarded, stays as it is. A request that was forwarded already is rejected:
 // leaders may change meanwhile. If the leader cannot be reached, the answer is 502; if
 // http.MaxBytesHandler before this one refuses the body, it is 413. Nil is a transport like
-// http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says, and waits for
-// at most a minute for an answer to begin. Give it one of your own if the instances have
-// certificates that are not trusted by default.
+// http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says, keeps as many
+// connections to it as to all hosts, and waits for at most a minute for an answer to begin. Give
+// it one of your own if the instances have certificates that are not trusted by default.
 func Proxy(transport http.RoundTripper) Elsewhere {
 	if transport == nil {
 		transport = straight()
@@ -235,6 +235,7 @@ func straight() http.RoundTripper {
 	}
 	transport := standard.Clone()
 	transport.Proxy, transport.ResponseHeaderTimeout = nil, time.Minute
+	transport.MaxIdleConnsPerHost = transport.MaxIdleConns // all go to one host, which has 2 else
 	return transport
 }
 

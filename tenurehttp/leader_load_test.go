@@ -2,14 +2,17 @@ package tenurehttp_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -36,6 +39,47 @@ func TestLeaderOnlyUnderLoad(t *testing.T) {
 			all.Wait()
 		})
 	}
+}
+
+// TestProxyKeepsItsConnections: requests that come together leave connections for the next ones. A
+// new one for each would use up the ports of an instance within seconds.
+func TestProxyKeepsItsConnections(t *testing.T) {
+	const together, rounds = 50, 6
+	var made atomic.Int32
+	var mu sync.Mutex
+	waiting, release := 0, make(chan struct{})
+	leader := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		here := release
+		if waiting++; waiting == together {
+			waiting, release = 0, make(chan struct{})
+			close(here)
+		}
+		mu.Unlock()
+		<-here
+	}))
+	leader.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			made.Add(1)
+		}
+	}
+	leader.Start()
+	defer leader.Close()
+	proxy := tenurehttp.Proxy(nil)
+	for range rounds {
+		var all sync.WaitGroup
+		for range together {
+			all.Go(func() {
+				r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), httptest.NewRecorder()
+				proxy(w, r, tenure.NotLeaderError{Leader: "a", Address: leader.URL})
+				if w.Code != http.StatusOK {
+					t.Error(w.Code)
+				}
+			})
+		}
+		all.Wait()
+	}
+	require.Less(t, made.Load(), int32(together*rounds/2))
 }
 
 // TestLeaderOnlyTooLate: a request whose context has ended before it was begun is not taken for one
