@@ -211,8 +211,8 @@ func Proxy(transport http.RoundTripper) Elsewhere {
 	}
 }
 
-// unforwarded is why a request has no answer of the leader. It is not the leader's fault if the body
-// is larger than a handler before this one allows, or if the request has ended.
+// unforwarded is why a request has no answer of the leader. It is not the leader's fault if the
+// body is larger than a handler before this one allows, or if the request has ended.
 func unforwarded(ctx context.Context, err error, leader tenure.NotLeaderError) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {

@@ -119,7 +119,8 @@ func (a *app) instancesCommand() *cobra.Command {
 	return command
 }
 
-// shownLed is how many roles that an instance leads a table names, so that what follows can be seen.
+// shownLed is how many roles that an instance leads a table names, so that what follows can be
+// seen.
 const shownLed = 3
 
 func instancesGrid(all []tenure.Instance, wide bool) out.Grid {

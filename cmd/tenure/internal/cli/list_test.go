@@ -308,7 +308,8 @@ func TestArgumentsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestInstanceThatLeadsMany: the rest of its row is not pushed off the screen by the names of roles.
+// TestInstanceThatLeadsMany: the rest of its row is not pushed off the screen by the names of
+// roles.
 func TestInstanceThatLeadsMany(t *testing.T) {
 	roles := []string{"", "a", "b"}
 	table := func(wide bool) string {

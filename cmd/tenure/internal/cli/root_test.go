@@ -355,9 +355,9 @@ func TestStatesAreByTheTimesOfTheService(t *testing.T) {
 	require.Contains(t, wrong.err, "DownAfter = 5m0s: must be above DriftedAfter = 10m0s")
 }
 
-// TestTimeoutIsForRedisToo: a command waits for an answer for as long as --timeout says, and not for
-// a tenth of the lease of the service, as a program that takes part must. doctor has the client of
-// the service, at which it looks.
+// TestTimeoutIsForRedisToo: a command waits for an answer for as long as --timeout says, and not
+// for a tenth of the lease of the service, as a program that takes part must. doctor has the client
+// of the service, at which it looks.
 func TestTimeoutIsForRedisToo(t *testing.T) {
 	server := miniredis.RunT(t)
 	server.Server().SetPreHook(func(*peer.Peer, string, ...string) bool {

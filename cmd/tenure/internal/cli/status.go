@@ -178,8 +178,8 @@ func serverText(s source.Server) string {
 // manyRoles is of how many roles one that nobody leads is seen where it stands, as on the page.
 const manyRoles = 6
 
-// writeRoles writes each role, in at most so many lines; 0: as many as it takes. Of many roles those
-// that nobody leads come first.
+// writeRoles writes each role, in at most so many lines; 0: as many as it takes. Of many roles
+// those that nobody leads come first.
 func (v *clusterView) writeRoles(w io.Writer, most int) {
 	roles, width := slices.Clone(v.Roles), 0
 	for _, r := range roles {

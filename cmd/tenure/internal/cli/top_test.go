@@ -90,8 +90,8 @@ func TestTopOrder(t *testing.T) {
 	require.Contains(t, b.String(), "… and 6 more\n", "and the other way round")
 }
 
-// TestTopOfManyRoles: on a screen that does not do for all roles those come first that nobody leads,
-// and what follows the roles is there.
+// TestTopOfManyRoles: on a screen that does not do for all roles those come first that nobody
+// leads, and what follows the roles is there.
 func TestTopOfManyRoles(t *testing.T) {
 	view := &clusterView{Namespace: "shop", Problems: []string{"1 drifted"}, all: []tenure.Instance{{ID: "i0"}}, Tasks: []tenure.TaskStatus{{Name: "t0"}}}
 	for i := range 40 {
