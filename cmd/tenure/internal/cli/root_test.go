@@ -367,9 +367,13 @@ func TestTimeoutIsForRedisToo(t *testing.T) {
 	t.Setenv("TENURE_REDIS_URL", "redis://"+server.Addr()+"?protocol=2")
 	t.Setenv("TENURE_NAMESPACE", "shop")
 	t.Setenv("TENURE_LEASE_TTL", "100ms")
-	got := ask(t, nil, "leader", "--timeout", "1m")
-	require.Equal(t, exitNot, got.code, got.err)
-	require.Contains(t, got.err, "no leader")
+	t.Setenv("TENURE_CONFIG", "")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	looks := &app{out: io.Discard, err: io.Discard}
+	root := looks.root()
+	root.SetArgs([]string{"leader", "--timeout", "1m"})
+	require.ErrorIs(t, root.ExecuteContext(t.Context()), tenure.ErrNoLeader)
+	looks.close()
 
 	read := func(use string) time.Duration {
 		set, err := settings.Load("")
@@ -400,6 +404,8 @@ func TestInterruptOfAQuestion(t *testing.T) {
 	defer hangs.Close()
 	t.Setenv("TENURE_REDIS_URL", "redis://"+hangs.Addr().String())
 	t.Setenv("TENURE_NAMESPACE", "shop")
+	t.Setenv("TENURE_CONFIG", "")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		if connection, err := hangs.Accept(); err == nil {
