@@ -80,7 +80,8 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	                    true or false
 //	ADDRESS, VERSION    as in RegistryOptions
 //	ADDRESS_HOST, ADDRESS_PORT
-//	                    in place of ADDRESS: it is http://host:port, also of an IPv6 address
+//	                    in place of ADDRESS: it is http://host:port, also of an IPv6 address;
+//	                    ADDRESS_SCHEME may be https
 //	WORKER_COUNT, WORKER_ID
 //	                    a number
 //	ROLES, CAPABILITIES name,name: those of RegistryOptions
@@ -306,8 +307,11 @@ func isHost(text string) bool {
 // address reads where other processes reach this one. A platform that gives the IP address alone
 // cannot say whether that needs brackets.
 func (e *environment) address() string {
-	host, port := e.text("ADDRESS_HOST"), e.text("ADDRESS_PORT")
+	host, port, scheme := e.text("ADDRESS_HOST"), e.text("ADDRESS_PORT"), e.text("ADDRESS_SCHEME")
 	if host == "" && port == "" {
+		if scheme != "" {
+			e.refuseVariable("ADDRESS_SCHEME", "must not be set without %sADDRESS_HOST and %sADDRESS_PORT", e.prefix, e.prefix)
+		}
 		return e.text("ADDRESS")
 	}
 	for _, other := range []string{"ADDRESS_HOST", "ADDRESS_PORT"} {
@@ -324,5 +328,6 @@ func (e *environment) address() string {
 	if port != "" {
 		e.port("ADDRESS_PORT")
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	oneOf(&e.checker, e.prefix+"ADDRESS_SCHEME", &scheme, "http", "https")
+	return scheme + "://" + net.JoinHostPort(host, port)
 }

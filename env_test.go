@@ -77,7 +77,14 @@ func TestAddressFromEnv(t *testing.T) {
 			require.Equal(t, "http://a:"+port, read.Options.Registry.Address)
 		})
 	}
+	t.Run("TLS", func(t *testing.T) {
+		environ(t, "NAMESPACE=shop", "ADDRESS_HOST=fd00::7", "ADDRESS_PORT=8443", "ADDRESS_SCHEME=https")
+		read, err := tenure.OptionsFromEnv("SHOP")
+		require.NoError(t, err)
+		require.Equal(t, "https://[fd00::7]:8443", read.Options.Registry.Address)
+	})
 	for _, refused := range [][]string{
+		{"ADDRESS_SCHEME=https"}, {"ADDRESS_SCHEME=https", "ADDRESS=b:80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=80", "ADDRESS_SCHEME=HTTPS"},
 		{"ADDRESS_HOST=a"}, {"ADDRESS_PORT=80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=0"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=65536"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=+80"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=http"}, {"ADDRESS_HOST=a", "ADDRESS_PORT=80", "ADDRESS=b:80"},
 		{"ADDRESS_HOST=http://a", "ADDRESS_PORT=80"}, {"ADDRESS_HOST=a:80", "ADDRESS_PORT=80"}, {"ADDRESS_HOST=[::1]", "ADDRESS_PORT=80"},
 	} {

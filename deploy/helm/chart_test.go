@@ -316,7 +316,8 @@ func TestReplicasOfAnAutoscaler(t *testing.T) {
 	require.Equal(t, int32(0), *find[*appsv1.Deployment](rendered(t, "shop", "replicas: 0"), "shop").Spec.Replicas)
 }
 
-// TestServiceWithTLSOfItsOwn: who asks it for its health or its metrics does so with TLS.
+// TestServiceWithTLSOfItsOwn: who asks it for its health or its metrics does so with TLS, as do
+// instances that forward to the leader.
 func TestServiceWithTLSOfItsOwn(t *testing.T) {
 	own := "http: {scheme: HTTPS}\nprobes: {startSeconds: 120}\nmaxSurge: 25%\n"
 	objects := rendered(t, "shop", own)
@@ -326,6 +327,14 @@ func TestServiceWithTLSOfItsOwn(t *testing.T) {
 		require.Equal(t, corev1.URISchemeHTTPS, probe.HTTPGet.Scheme)
 	}
 	require.Equal(t, "https", template.Annotations["prometheus.io/scheme"])
+	for _, variable := range c.Env {
+		if variable.ValueFrom == nil {
+			t.Setenv(variable.Name, variable.Value)
+		} else if variable.ValueFrom.FieldRef.FieldPath == "status.podIP" {
+			t.Setenv(variable.Name, "fd00::7")
+		}
+	}
+	require.Equal(t, "https://[fd00::7]:8080", taken(t, objects, "TENURE").Options.Registry.Address, "where others forward to")
 	require.Equal(t, int32(120), c.StartupProbe.FailureThreshold*c.StartupProbe.PeriodSeconds)
 	require.Equal(t, "25%", find[*appsv1.Deployment](objects, "shop").Spec.Strategy.RollingUpdate.MaxSurge.String())
 
@@ -616,6 +625,7 @@ func TestRefusals(t *testing.T) {
 		"env: {SHOP: 9007199254740993}":                                           "env.SHOP: Helm loses digits",
 		"settings: {PRIORITY: -9007199254740993}":                                 "settings.PRIORITY: Helm loses digits",
 		"env: {TENURE_ADDRESS_HOST: other}":                                       "TENURE_ADDRESS_HOST",
+		"env: {TENURE_ADDRESS_SCHEME: https}":                                     "TENURE_ADDRESS_SCHEME",
 		"networkPolicy: {enabled: true}":                                          "networkPolicy.redisSelector",
 		"redis: {cluster: true}":                                                  `namespace "shop": a Redis Cluster needs a hash tag in it, so that its keys share a slot. Set namespace: "{shop}"`,
 		"maxSurge: 0":                                                             "maxSurge",
@@ -668,7 +678,7 @@ func TestSchemaIsComplete(t *testing.T) {
 	require.NoError(t, err)
 	var want []string
 	for _, found := range regexp.MustCompile(`\be\.(?:text|duration|number|integer|flag|flagOr|list|pairs)\("([A-Z_]+)"`).FindAllStringSubmatch(string(env), -1) {
-		set := slices.Contains([]string{"NAMESPACE", "ROLE", "ROLES", "INSTANCE_ID", "ADDRESS", "ADDRESS_HOST", "ADDRESS_PORT", "VERSION", "SHUTDOWN_TIMEOUT"}, found[1])
+		set := slices.Contains([]string{"NAMESPACE", "ROLE", "ROLES", "INSTANCE_ID", "ADDRESS", "ADDRESS_HOST", "ADDRESS_PORT", "ADDRESS_SCHEME", "VERSION", "SHUTDOWN_TIMEOUT"}, found[1])
 		if !set && !strings.HasPrefix(found[1], "REDIS_") && !slices.Contains(want, found[1]) {
 			want = append(want, found[1])
 		}

@@ -92,7 +92,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $data := dict }}
 {{- range $name, $value := $own }}{{ $_ := set $data (printf "%s_%s" $prefix $name) $value }}{{ end }}
 {{- range $name, $value := .Values.env }}
-{{- if or (hasKey $data $name) (has $name (list (printf "%s_INSTANCE_ID" $prefix) (printf "%s_VERSION" $prefix) (printf "%s_ADDRESS" $prefix) (printf "%s_ADDRESS_HOST" $prefix) (printf "%s_ADDRESS_PORT" $prefix))) }}
+{{- if or (hasKey $data $name) (has $name (list (printf "%s_INSTANCE_ID" $prefix) (printf "%s_VERSION" $prefix) (printf "%s_ADDRESS" $prefix) (printf "%s_ADDRESS_HOST" $prefix) (printf "%s_ADDRESS_PORT" $prefix) (printf "%s_ADDRESS_SCHEME" $prefix))) }}
 {{- fail (printf "env.%s: the chart sets it itself" $name) }}
 {{- end }}
 {{- $_ := set $data $name (include "tenure.text" (dict "name" (printf "env.%s" $name) "value" $value)) }}

@@ -103,6 +103,10 @@ spec:
           valueFrom: { fieldRef: { fieldPath: status.podIP } }
         - name: {{ $prefix }}_ADDRESS_PORT
           value: {{ .Values.http.port | int64 | toString | toJson }}
+        {{- if eq .Values.http.scheme "HTTPS" }}
+        - name: {{ $prefix }}_ADDRESS_SCHEME
+          value: https
+        {{- end }}
         {{- end }}
         {{- with .Values.redis.urlSecret }}
         {{- if .name }}
