@@ -527,9 +527,10 @@ type TermRecord struct {
 	// one that lapsed, the end of its lease. Zero: it goes on, or its end is not known; see Reason.
 	Ended time.Time `json:"ended,omitzero"`
 	// Reason is why the term ended. As in EventTermEnded: expired, lost, resigned, failed, stopped,
-	// transferred. lapsed: its leader has not given the lease back, since it has died or was cut
-	// off. unheard: the lease was granted to a candidate that had no answer. forgotten: Redis has
-	// lost what it knew of the term. "": it goes on, or nobody has led since.
+	// transferred. done: Once has done its work. lapsed: its leader has not given the lease back,
+	// since it has died or was cut off. unheard: the lease was granted to a candidate that had no
+	// answer. forgotten: Redis has lost what it knew of the term. "": it goes on, or nobody has led
+	// since.
 	Reason string `json:"reason,omitempty"`
 	// Gap is for how long nobody led before this term: since the term before ended, its drain
 	// included. 0: less than a millisecond, not known, or the first term.
@@ -608,7 +609,8 @@ const (
 //
 // Use it for what one of several starting instances has to do, such as a schema migration. An
 // instance that did not win may call Once again until it does, and find the work done: fn must look
-// at that first, since nothing but fn remembers it. The lease is kept for as long as fn runs; ctx
+// at that first, since nothing but fn remembers it. If fn returns nil the term ends as done, so that
+// Control.Roles does not count the role as one that nobody leads. The lease is kept for as long as fn runs; ctx
 // of fn is done if it is lost, or if ctx is done, and then fn must stop (see LeadFunc). Give the
 // role a name of its own: elections of other purposes must not wait for it. While an elector with
 // the InstanceID of opts leads the role, here or in another process, Once waits for the end of that
@@ -645,6 +647,7 @@ func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, f
 			self = LeaderInfo{Role: term.Role, InstanceID: term.InstanceID, Token: term.Token, Since: term.Since}
 			done = protect(func() error { return fn(ctx, term) })
 			returned.Store(true)
+			e.loop.done.Store(done == nil)
 			stop()
 		}
 		return nil

@@ -55,6 +55,9 @@ func (l *electionLoop) ask(ctx context.Context, r lease.Request) (store.LeaseRep
 			return rider.Answer()
 		}
 	}
+	if r.Kind == lease.Release && r.Why == lease.Shutdown.String() && l.done.Load() {
+		r.Why = store.TermDone
+	}
 	return store.Send(ctx, l.store, r)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -706,6 +707,34 @@ func TestOnce(t *testing.T) {
 	_, err = Once(ctx, rdb, ElectorOptions{}, func(context.Context, Term) error { return nil })
 	var refused *OptionError
 	require.ErrorAs(t, err, &refused)
+}
+
+// TestOnceIsDone: a role that nobody needs to lead any more is not missed. One whose work failed is.
+func TestOnceIsDone(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer rdb.Close()
+	control, err := NewControl(rdb, ControlOptions{Namespace: "shop"})
+	require.NoError(t, err)
+	for _, work := range []struct {
+		returns error
+		reason  string
+		listed  bool
+	}{{errors.New("no"), "stopped", true}, {nil, "done", false}} {
+		_, err := Once(t.Context(), rdb, ElectorOptions{
+			Namespace: "shop", Election: ElectionOptions{Role: "migration", Safety: SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1}},
+		}, func(context.Context, Term) error { return work.returns })
+		require.Equal(t, work.returns, err)
+		terms, err := control.Terms(t.Context(), "migration", 1)
+		require.NoError(t, err)
+		require.Equal(t, work.reason, terms[0].Reason)
+		is := func(s RoleStatus) bool { return s.Role == "migration" }
+		roles, err := control.Roles(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, work.listed, slices.ContainsFunc(roles, is), "%+v", roles)
+		roles, err = control.Roles(t.Context(), "migration")
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(roles, is), "it was asked for")
+	}
 }
 
 // What the function returned is not lost if Run fails after it, nor is who led.

@@ -120,8 +120,9 @@ func lastTerm(s *RoleStatus, last TermRecord, v store.Vacancy, now int64) {
 // the last 200 entries of the log, those that tasks belong to, and the given ones. An instance
 // names the first 64 that it leads: if one leads so many, or if there are more instances than a
 // listing looks at, the whole log is read for the others. A role that nobody has led for long is
-// known by its name alone: name it. The default role is there if it was ever led, and if there is
-// no other. They are in the order of their names. Up to 16 roles are asked for at once.
+// known by its name alone: name it, and so is one that nobody has led since the work of Once was
+// done. The default role is there if it was ever led, and if there is no other. They are in the
+// order of their names. Up to 16 roles are asked for at once.
 func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, error) {
 	names, err := c.roleNames(ctx)
 	if err != nil {
@@ -141,8 +142,8 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 		return asked, nil
 	}
 	return slices.DeleteFunc(asked, func(s RoleStatus) bool {
-		unknown := !s.Led && s.Last.Token == 0 && s.Waiting == ""
-		return unknown && !slices.Contains(also, s.Role)
+		missing := s.Led || s.Waiting != "" || s.Last.Token != 0 && s.Last.Reason != store.TermDone
+		return !missing && !slices.Contains(also, s.Role)
 	}), nil
 }
 

@@ -633,6 +633,25 @@ func TestProblemsOfWhatIsUnread(t *testing.T) {
 	}
 }
 
+// TestRoleOfWorkThatIsDone: nobody has to lead what Once has done.
+func TestRoleOfWorkThatIsDone(t *testing.T) {
+	inSite(t, func(s *site) {
+		rdb := s.client("a").Client
+		_, err := tenure.Once(s.Context(), rdb, tenure.ElectorOptions{
+			Namespace: "shop", InstanceID: "a", Election: tenure.ElectionOptions{Role: "migration"},
+		}, func(context.Context, tenure.Term) error { return nil })
+		require.NoError(s, err)
+		c, err := tenure.New(rdb, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(s, err)
+		s.run(c)
+		s.until(c.IsLeader)
+		w := s.serve(tenurehttp.New(c, tenurehttp.Options{}))
+		require.Equal(s, "cluster_healthy true, problems missing", fields(w.get("/api/cluster/status"), "cluster_healthy", "problems"))
+		require.Len(s, w.get("/api/cluster/snapshot")["roles"], 1, "the page would say that nobody leads")
+		require.Contains(s, w.get("/api/cluster/role?role=migration"), "terms", "it is known by its name")
+	})
+}
+
 // TestRolesThatNobodyLeads: a cluster of which one role has no leader is not well, as for the
 // command line, though the default role has one.
 func TestRolesThatNobodyLeads(t *testing.T) {

@@ -128,6 +128,10 @@ const (
 	TermForgotten = "forgotten"
 )
 
+// TermDone is why a term ended that did what Once was called for. Nobody needs to lead the role
+// after it.
+const TermDone = "done"
+
 // TermEntry is an entry of the history of terms. All of it is untrusted.
 type TermEntry struct {
 	Event  string

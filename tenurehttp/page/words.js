@@ -89,6 +89,7 @@ export const ends = {
   resigned: "resigned",
   failed: "failed: its work or its health check",
   stopped: "its process stopped",
+  done: "its work is done",
   transferred: "transferred",
   lapsed: "lapsed: died or cut off",
   unheard: "unheard: the candidate had no answer",

@@ -122,7 +122,7 @@ func (v *clusterView) judge(least int) {
 		wrong(true, "cannot be read: %s", part)
 	}
 	for _, role := range v.Roles {
-		wrong(!role.Led, "%s has no leader", out.Role(role.Role))
+		wrong(!role.Led && role.Last.Reason != "done", "%s has no leader", out.Role(role.Role)) // it was asked for
 	}
 	c := v.Counts
 	wrong(c.Drifted > 0, "%d drifted", c.Drifted)
@@ -300,7 +300,7 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 // reasonText says how a term ended.
 func reasonText(reason string) string {
 	if text, known := map[string]string{
-		"lapsed": "lapsed: it has died or was cut off", "resigned": "was resigned", "stopped": "ended as it stopped", "transferred": "was handed over",
+		"lapsed": "lapsed: it has died or was cut off", "resigned": "was resigned", "stopped": "ended as it stopped", "done": "ended as its work was done", "transferred": "was handed over",
 		"expired": "expired: no renewal came through", "lost": "was refused by redis", "failed": "was given up: its work failed",
 		"forgotten": "redis has forgotten", "unheard": "was never heard of",
 	}[reason]; known {

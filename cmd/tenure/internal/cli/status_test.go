@@ -211,6 +211,7 @@ func TestWords(t *testing.T) {
 		"a has no leader: the term of web-1 ended: otherwise":                   {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "otherwise"},
 		"a has no leader: the term of web-1 lapsed: it has died or was cut off": {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "lapsed"},
 		"a has no leader: the term of web-1 ended as it stopped":                {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "stopped"},
+		"a has no leader: the term of web-1 ended as its work was done":         {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "done"},
 		"a has no leader: the term of web-1 was handed over":                    {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "transferred"},
 		"a has no leader: the term of web-1 expired: no renewal came through":   {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "expired"},
 		"a has no leader: the term of web-1 was refused by redis":               {Type: tenure.ChangeEnded, Role: "a", InstanceID: "web-1", Reason: "lost"},

@@ -51,6 +51,27 @@ func TestFollowOfALogThatIsGone(t *testing.T) {
 	require.Equal(t, []string{missing}, said)
 }
 
+// TestRoleOfWorkThatIsDone: nobody has to lead what tenure.Once has done. It is there if it is asked
+// for.
+func TestRoleOfWorkThatIsDone(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer func() { _ = client.Close() }()
+	_, err := tenure.Once(t.Context(), client, tenure.ElectorOptions{
+		Namespace: "shop", Election: tenure.ElectionOptions{Role: "migration", Safety: tenure.SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1}},
+	}, func(context.Context, tenure.Term) error { return nil })
+	require.NoError(t, err)
+	control, err := tenure.NewControl(client, tenure.ControlOptions{Namespace: "shop"})
+	require.NoError(t, err)
+	r := &Redis{Control: control, Client: client, Timeout: time.Minute}
+	c, err := r.Cluster(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, c.Roles)
+	c, err = r.Cluster(t.Context(), "migration")
+	require.NoError(t, err)
+	require.Len(t, c.Roles, 1)
+	require.Equal(t, "done", c.Roles[0].Last.Reason)
+}
+
 // TestClusterListsOnce: the roles are found in what was listed anyway. Instances and tasks are
 // listed once, however many there are.
 func TestClusterListsOnce(t *testing.T) {
