@@ -527,10 +527,10 @@ type TermRecord struct {
 	// one that lapsed, the end of its lease. Zero: it goes on, or its end is not known; see Reason.
 	Ended time.Time `json:"ended,omitzero"`
 	// Reason is why the term ended. As in EventTermEnded: expired, lost, resigned, failed, stopped,
-	// transferred. done: Once has done its work. lapsed: its leader has not given the lease back,
-	// since it has died or was cut off. unheard: the lease was granted to a candidate that had no
-	// answer. forgotten: Redis has lost what it knew of the term. "": it goes on, or nobody has led
-	// since.
+	// transferred. done: Once, or tenure run, has done its work. lapsed: its leader has not given
+	// the lease back, since it has died or was cut off. unheard: the lease was granted to a
+	// candidate that had no answer. forgotten: Redis has lost what it knew of the term. "": it goes
+	// on, or nobody has led since.
 	Reason string `json:"reason,omitempty"`
 	// Gap is for how long nobody led before this term: since the term before ended, its drain
 	// included. 0: less than a millisecond, not known, or the first term.
@@ -630,6 +630,7 @@ func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, f
 	}
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
+	campaign, complete := store.WithDone(campaign)
 	var (
 		state    atomic.Int32
 		self     LeaderInfo
@@ -647,7 +648,7 @@ func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, f
 			self = LeaderInfo{Role: term.Role, InstanceID: term.InstanceID, Token: term.Token, Since: term.Since}
 			done = protect(func() error { return fn(ctx, term) })
 			returned.Store(true)
-			e.loop.done.Store(done == nil)
+			complete.Store(done == nil)
 			stop()
 		}
 		return nil

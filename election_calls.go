@@ -55,7 +55,7 @@ func (l *electionLoop) ask(ctx context.Context, r lease.Request) (store.LeaseRep
 			return rider.Answer()
 		}
 	}
-	if r.Kind == lease.Release && r.Why == lease.Shutdown.String() && l.done.Load() {
+	if r.Kind == lease.Release && r.Why == lease.Shutdown.String() && store.IsDone(l.run) {
 		r.Why = store.TermDone
 	}
 	return store.Send(ctx, l.store, r)

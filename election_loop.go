@@ -99,7 +99,6 @@ type electionLoop struct {
 	status  atomic.Pointer[snapshot]
 	inputs  loopMail
 	barred  atomic.Bool // this candidate is not eligible, by the last word of the application
-	done    atomic.Bool // Once has done what it was called for
 	links   termLinks   // of each term; set before run
 
 	// All others belong to the loop, once start has returned.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -128,9 +129,24 @@ const (
 	TermForgotten = "forgotten"
 )
 
-// TermDone is why a term ended that did what Once was called for. Nobody needs to lead the role
-// after it.
+// TermDone is why a term ended that did what Once, or `tenure run`, was called for. Nobody needs to
+// lead the role after it.
 const TermDone = "done"
+
+type doneKey struct{}
+
+// WithDone returns a context for Run. If the flag is set when that context ends, the term ends as
+// TermDone, and not as one that was stopped.
+func WithDone(ctx context.Context) (context.Context, *atomic.Bool) {
+	done := new(atomic.Bool)
+	return context.WithValue(ctx, doneKey{}, done), done
+}
+
+// IsDone reports whether the flag of the context of Run is set.
+func IsDone(ctx context.Context) bool {
+	done, is := ctx.Value(doneKey{}).(*atomic.Bool)
+	return is && done.Load()
+}
 
 // TermEntry is an entry of the history of terms. All of it is untrusted.
 type TermEntry struct {

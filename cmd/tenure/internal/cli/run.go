@@ -23,6 +23,7 @@ import (
 	"github.com/tenure-go/tenure/cmd/tenure/internal/settings"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/sidecar"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // guard makes this process a guardian, if it was started as one.
@@ -104,6 +105,7 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 	runner := &sidecar.Runner{Config: config}
 	campaign, stop := context.WithCancel(ctx)
 	defer stop()
+	campaign, done := store.WithDone(campaign)
 	defer forward(runner, stop)()
 	waits := waiter{status: config.Status, say: func(text string) {
 		if campaign.Err() == nil { // who stops waits for nobody
@@ -138,6 +140,7 @@ func (a *app) run(ctx context.Context, o runOptions, command []string) error {
 		}
 		if o.restart == "no" || o.restart == "on-failure" && result.Code == 0 {
 			last.Store(&result)
+			done.Store(result.Code == 0)
 			stop()
 			return nil
 		}
