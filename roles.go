@@ -121,8 +121,8 @@ func lastTerm(s *RoleStatus, last TermRecord, v store.Vacancy, now int64) {
 // names the first 64 that it leads: if one leads so many, or if there are more instances than a
 // listing looks at, the whole log is read for the others. A role that nobody has led for long is
 // known by its name alone: name it, and so is one that nobody has led since the work of Once, or
-// of tenure run, was done. The default role is there if it was ever led, and if there is no other. They are in the
-// order of their names. Up to 16 roles are asked for at once.
+// of tenure run, was done. The default role is there if it was ever led, and if there is no other.
+// They are in the order of their names. Up to 16 roles are asked for at once.
 func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, error) {
 	names, err := c.roleNames(ctx)
 	if err != nil {
