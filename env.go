@@ -1,6 +1,8 @@
 package tenure
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -41,8 +43,9 @@ type EnvOptions struct {
 }
 
 // New returns the coordinator that the environment asks for: New of package tenure with the client,
-// or NewStandalone without one. In EnvOff, and in EnvStatic without the flag, it never leads, and
-// says WaitIneligible. A Mode that is none of the constants is an *OptionError.
+// or NewStandalone without one: since each process without one leads, the log then has a warning.
+// In EnvOff, and in EnvStatic without the flag, it never leads, and says WaitIneligible. A Mode
+// that is none of the constants is an *OptionError.
 func (o EnvOptions) New() (*Coordinator, error) {
 	var c checker
 	if oneOf(&c, "Mode", &o.Mode, EnvElect, EnvStatic, EnvOff); c.err() != nil {
@@ -52,10 +55,16 @@ func (o EnvOptions) New() (*Coordinator, error) {
 	case o.Mode == EnvOff, o.Mode == EnvStatic && !o.StaticLeader:
 		coordinator, _, err := newLocal(o.Options, false, neverExpires, nil, nil)
 		return coordinator, err
-	case o.Mode == EnvStatic, o.Redis == nil:
+	case o.Mode == EnvStatic:
 		return NewStandalone(o.Options)
+	case o.Redis != nil:
+		return New(o.Redis, o.Options)
 	}
-	return New(o.Redis, o.Options)
+	alone, err := NewStandalone(o.Options)
+	if err == nil && o.Options.Logger != nil {
+		o.Options.Logger.LogAttrs(context.Background(), slog.LevelWarn, "no redis is named, this process leads alone", slog.String("instance", alone.InstanceID()))
+	}
+	return alone, err
 }
 
 // OptionsFromEnv reads options from the environment. Names begin with prefix and "_"; an empty

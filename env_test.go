@@ -458,6 +458,27 @@ func TestGuarantees(t *testing.T) {
 	require.Zero(t, local.Guarantees(), "there is no lease that could end")
 }
 
+// TestAloneByMistake: a process for which nobody has named a Redis leads beside all others that
+// have the same fault. Its log says so, unless it is meant to.
+func TestAloneByMistake(t *testing.T) {
+	for mode, want := range map[string]string{
+		"":   `level=WARN msg="no redis is named, this process leads alone" instance=a` + "\n",
+		"on": `level=WARN msg="no redis is named, this process leads alone" instance=a` + "\n", "static": "", "off": "",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			environ(t, "NAMESPACE=shop", "INSTANCE_ID=a", "REDIS_ULR=redis://redis", "ELECTION="+mode, "STATIC_LEADER=true")
+			read, err := tenure.OptionsFromEnv("SHOP")
+			require.NoError(t, err)
+			var log strings.Builder
+			read.Options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			_, err = read.New()
+			require.NoError(t, err)
+			_, got, _ := strings.Cut(log.String(), " ") // behind the time
+			require.Equal(t, want, got)
+		})
+	}
+}
+
 // The bounds are in the log from the start.
 func TestGuaranteesAreLogged(t *testing.T) {
 	var log strings.Builder

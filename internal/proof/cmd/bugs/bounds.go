@@ -48,7 +48,7 @@ var bounds = []bug{
 	{name: "password of Sentinel kept from it", test: "TestSentinelOfEnv", breaks: "a Sentinel that asks for a password, which is in a variable, names no master", file: "env_redis.go",
 		old: "cmp.Or(by.sentinelPassword, opts.SentinelPassword)", new: "opts.SentinelPassword"},
 	{name: "client of the environment is not used", test: "TestClientFromEnv", breaks: "each of the processes that name a Redis leads alone", file: "env.go",
-		old: "case o.Mode == EnvStatic, o.Redis == nil:", new: "case o.Mode == EnvStatic, true:"},
+		old: "case o.Redis != nil:", new: "case false:"},
 	{name: "one careful role for all", test: "TestDiagnosisOfEachElection", breaks: "Doctor finds a role sound whose guard is off, since another one has a shorter lease", file: "doctor.go",
 		old: "	safety.RestartGuard = min(safety.RestartGuard, e.Safety.RestartGuard)\n", new: ""},
 	{name: "drift of one role for all", test: "TestDiagnosisOfEachElection", breaks: "Doctor finds a clock sound that ends the lease of a role under its leader", file: "doctor.go",

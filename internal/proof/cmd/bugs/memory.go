@@ -22,6 +22,8 @@ var memory = []bug{
 		old: "r.Why == lease.Shutdown.String() && store.IsDone(l.run)", new: "false"},
 	{name: "work of Once that failed is done", test: "TestOnceIsDone", breaks: "a migration that failed is missed by nobody", file: "election.go",
 		old: "complete.Store(done == nil)", new: "complete.Store(true)"},
+	{name: "alone without a word", test: "TestAloneByMistake", breaks: "a misspelt variable makes each process a leader, and no log has more than that it leads", file: "env.go",
+		old: "err == nil && o.Options.Logger != nil", new: "false"},
 	{name: "former leader not named", test: "TestTerms", breaks: "nobody learns from the event whose place was taken", file: "election_status.go",
 		old: "Token: r.leaderToken, Former: r.lastLeader}", new: "Token: r.leaderToken}"},
 	{name: "gap of a term not known", test: "TestTermRecords", breaks: "nobody learns for how long a role had no leader", file: "election.go",
