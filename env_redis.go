@@ -42,6 +42,9 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	if e.text("NAMESPACE") == "" {
 		e.refuseVariable("NAMESPACE", "must be set: the name of the service")
 	}
+	if e.endsLines("REDIS_URL", "REDIS_HOST", "REDIS_USERNAME", "REDIS_PASSWORD", "REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD") {
+		return nil
+	}
 	if severalHosts(address) {
 		e.refuse(e.prefix+"REDIS_URL", hidden, "must have one host; further ones of Sentinel (?master_name=…) or of a Redis Cluster are parameters: &addr=host:port")
 		return nil
@@ -79,6 +82,18 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 		return nil
 	}
 	return client
+}
+
+// endsLines refuses variables with the end of a line, which nobody sees: go-redis would say of a URL
+// that it is none, and Redis of a password that it is wrong.
+func (e *environment) endsLines(names ...string) (refused bool) {
+	for _, name := range names {
+		if strings.HasSuffix(e.text(name), "\n") {
+			e.refuse(e.prefix+name, hidden, "must not end with the end of a line: a Secret that was made of a file, or by echo, has one")
+			refused = true
+		}
+	}
+	return refused
 }
 
 // severalHosts reports whether a URL lists hosts, as other clients of Redis have it.

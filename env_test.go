@@ -312,6 +312,8 @@ func TestBadEnv(t *testing.T) {
 		"only its user":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://redis?master_name=m", "REDIS_SENTINEL_USERNAME=s"}, []string{"REDIS_SENTINEL_USERNAME"}},
 		"many servers":    {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?addr=other:6379"}, []string{"REDIS_URL", "REDIS_CLUSTER"}},
 		"a parameter":     {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis?nonsense=1"}, []string{"REDIS_URL"}},
+		"URL of a file":   {[]string{"NAMESPACE=shop", "REDIS_URL=redis://:" + secret + "@redis\n"}, []string{"REDIS_URL", "REDIS_URL = \"…\": must not end with the end of a line"}},
+		"password of one": {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD=" + secret + "\r\n"}, []string{"REDIS_PASSWORD", "REDIS_PASSWORD = \"…\": must not end with the end of a line"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			environ(t, row.variables...)
