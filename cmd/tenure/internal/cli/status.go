@@ -284,6 +284,8 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 		said = append(said, "The lease vanished before its end, and is honoured until then")
 	case r.Waiting == tenure.WaitReserved:
 		said = append(said, "The last leader has left it to another instance for a moment")
+	case r.Last.Token == 0 && v.claimed(r.Role) != "":
+		said = append(said, v.claimed(r.Role)+" says that it leads: if its lease has another key, name that (LeaderKey, TENURE_LEADER_KEY)")
 	case v.said[r.Role] != "":
 		said = append(said, strings.TrimSuffix(v.said[r.Role], "."))
 	case v.Counts.Active == 0 && v.counted():
@@ -295,6 +297,16 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 		said = append(said, "Election possible in "+out.For(r.Wait))
 	}
 	return strings.Join(said, ". ") + "."
+}
+
+// claimed names an instance whose record says that it leads a role; "": there is none.
+func (v *clusterView) claimed(role string) string {
+	for _, i := range v.all {
+		if slices.Contains(i.Leading, role) {
+			return i.ID
+		}
+	}
+	return ""
 }
 
 // reasonText says how a term ended.

@@ -53,6 +53,10 @@ func TestWhyNobodyLeads(t *testing.T) {
 	}
 	const would = "Redis would grant the lease: no candidate has asked yet, or those that there are stand back, are unhealthy or may not lead."
 	require.Equal(t, would, (&clusterView{Counts: tenure.Counts{Active: 1, Total: 1}}).why(tenure.RoleStatus{}))
+	elsewhere := &clusterView{Counts: tenure.Counts{Active: 1, Total: 1}, all: []tenure.Instance{{ID: "web-1", Leading: []string{"", "a"}}}}
+	require.Equal(t, "web-1 says that it leads: if its lease has another key, name that (LeaderKey, TENURE_LEADER_KEY).", elsewhere.why(tenure.RoleStatus{Role: "a"}))
+	require.Equal(t, would, elsewhere.why(tenure.RoleStatus{Role: "b"}))
+	require.Contains(t, elsewhere.why(tenure.RoleStatus{Last: lapsed}), would, "its record may be older than the end of its lease")
 	refuses := &clusterView{Redis: source.Server{Refuses: "it is a replica"}, said: map[string]string{"": "web-1 knows less"}}
 	require.Equal(t, "Last led by web-1, whose term lapsed: it has died or was cut off. Redis refuses every lease: it is a replica.",
 		refuses.why(tenure.RoleStatus{Last: lapsed, Waiting: tenure.WaitHold, Wait: time.Second}), "no time ends that")
