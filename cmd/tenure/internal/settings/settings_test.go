@@ -38,7 +38,7 @@ func loaded(t *testing.T, file string, variables map[string]string) *Settings {
 func TestWhatStandsForEachOther(t *testing.T) {
 	s := loaded(t, "namespace: shop", map[string]string{
 		"TENURE_REDIS_HOST": "other", "TENURE_REDIS_PORT": "6380", "TENURE_REDIS_DB": "1", "TENURE_REDIS_PASSWORD": "secret",
-		"TENURE_ADDRESS_HOST": "10.0.0.7", "TENURE_ADDRESS_PORT": "8080",
+		"TENURE_ADDRESS_HOST": "10.0.0.7", "TENURE_ADDRESS_PORT": "8080", "TENURE_ADDRESS_SCHEME": "https",
 	})
 	require.NoError(t, s.Flag("redis_url", "redis", "redis://here:6379"))
 	require.NoError(t, s.Flag("address", "address", "http://here:80"))
@@ -55,11 +55,11 @@ func TestWhatStandsForEachOther(t *testing.T) {
 	_, err = s.Options()
 	require.ErrorContains(t, err, "/no/such/file")
 
-	s = loaded(t, "namespace: shop\nredis_host: here\naddress_host: '::1'\naddress_port: 80", nil)
+	s = loaded(t, "namespace: shop\nredis_host: here\naddress_host: '::1'\naddress_port: 80\naddress_scheme: https", nil)
 	o, err = s.Options()
 	require.NoError(t, err)
 	require.NoError(t, o.Redis.Close())
-	require.Equal(t, "http://[::1]:80", o.Options.Registry.Address)
+	require.Equal(t, "https://[::1]:80", o.Options.Registry.Address)
 
 	s = loaded(t, "api: http://here\napi_user: ann\napi_password: secret", map[string]string{"TENURE_API_TOKEN": "token"})
 	api, err := s.API()
