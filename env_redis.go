@@ -42,7 +42,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	if e.text("NAMESPACE") == "" {
 		e.refuseVariable("NAMESPACE", "must be set: the name of the service")
 	}
-	if e.endsLines("REDIS_URL", "REDIS_HOST", "REDIS_USERNAME", "REDIS_PASSWORD", "REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD") {
+	if e.endsLines() {
 		return nil
 	}
 	if severalHosts(address) {
@@ -84,10 +84,13 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	return client
 }
 
-// endsLines refuses variables with the end of a line, which nobody sees: go-redis would say of a URL
-// that it is none, and Redis of a password that it is wrong.
-func (e *environment) endsLines(names ...string) (refused bool) {
-	for _, name := range names {
+// ofSecrets are the variables that a Secret may have.
+var ofSecrets = []string{"REDIS_URL", "REDIS_HOST", "REDIS_USERNAME", "REDIS_PASSWORD", "REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD"}
+
+// endsLines refuses those that end with the end of a line, which nobody sees: go-redis would say of
+// a URL that it is none, and Redis of a password that it is wrong.
+func (e *environment) endsLines() (refused bool) {
+	for _, name := range ofSecrets {
 		if strings.HasSuffix(e.text(name), "\n") {
 			e.refuse(e.prefix+name, hidden, "must not end with the end of a line: a Secret that was made of a file, or by echo, has one")
 			refused = true

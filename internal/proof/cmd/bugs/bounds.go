@@ -49,6 +49,8 @@ var bounds = []bug{
 		old: "cmp.Or(by.sentinelPassword, opts.SentinelPassword)", new: "opts.SentinelPassword"},
 	{name: "client of the environment is not used", test: "TestClientFromEnv", breaks: "each of the processes that name a Redis leads alone", file: "env.go",
 		old: "case o.Redis != nil:", new: "case false:"},
+	{name: "address with TLS in the clear", test: "TestAddressFromEnv", breaks: "of a service with TLS of its own no request reaches the leader", file: "env.go",
+		old: "return scheme + \"://\" +", new: "return \"http://\" +"},
 	{name: "alone without a word", test: "TestAloneByMistake", breaks: "a misspelt variable makes each process a leader, and no log has more than that it leads", file: "env.go",
 		old: "err == nil && o.Options.Logger != nil", new: "false"},
 	{name: "end of a line in a secret", test: "TestBadEnv", breaks: "a password that ends with a line that nobody sees is wrong, and no error says why", file: "env_redis.go",
