@@ -609,12 +609,12 @@ const (
 //
 // Use it for what one of several starting instances has to do, such as a schema migration. An
 // instance that did not win may call Once again until it does, and find the work done: fn must look
-// at that first, since nothing but fn remembers it. If fn returns nil the term ends as done, so that
-// Control.Roles does not count the role as one that nobody leads. The lease is kept for as long as fn runs; ctx
-// of fn is done if it is lost, or if ctx is done, and then fn must stop (see LeadFunc). Give the
-// role a name of its own: elections of other purposes must not wait for it. While an elector with
-// the InstanceID of opts leads the role, here or in another process, Once waits for the end of that
-// term, since it takes the ID for its own.
+// at that first, since nothing but fn remembers it. If fn returns nil the term ends as done, so
+// that Control.Roles does not count the role as one that nobody leads. The lease is kept for as
+// long as fn runs; ctx of fn is done if it is lost, or if ctx is done, and then fn must stop (see
+// LeadFunc). Give the role a name of its own: elections of other purposes must not wait for it.
+// While an elector with the InstanceID of opts leads the role, here or in another process, Once
+// waits for the end of that term, since it takes the ID for its own.
 //
 // opts are those of NewElector; the errors of NewElector and of Elector.Run are returned too. If
 // Run fails after fn has returned, such as with ErrDrainTimeout, both errors are joined, beside

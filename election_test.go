@@ -709,7 +709,7 @@ func TestOnce(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// TestOnceIsDone: a role that nobody needs to lead any more is not missed. One whose work failed is.
+// TestOnceIsDone: a role that nobody needs to lead any more is not missed, one of failed work is.
 func TestOnceIsDone(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer rdb.Close()

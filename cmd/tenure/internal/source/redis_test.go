@@ -51,8 +51,7 @@ func TestFollowOfALogThatIsGone(t *testing.T) {
 	require.Equal(t, []string{missing}, said)
 }
 
-// TestRoleOfWorkThatIsDone: nobody has to lead what tenure.Once has done. It is there if it is asked
-// for.
+// TestRoleOfWorkThatIsDone: nobody has to lead what tenure.Once has done. It is there by its name.
 func TestRoleOfWorkThatIsDone(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer func() { _ = client.Close() }()
