@@ -295,6 +295,22 @@ func TestRepeatedAcquireOfTheLeader(t *testing.T) {
 	})
 }
 
+// TestTransferToALesserCandidate: the vacancy is left to the heir alone, who does not wait in it for
+// a better candidate, which may not lead in it.
+func TestTransferToALesserCandidate(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		leader := c.preferring("leader", 1, 0).start()
+		c.until(time.Minute, func() bool { return leader.IsLeader() })
+		c.preferring("top", 5, 0).start()
+		low := c.preferring("low", 0, 0).start()
+		c.pass(20 * time.Second)
+		require.NoError(c, leader.Elector().Transfer(context.Background(), "low"))
+		took := c.until(time.Minute, func() bool { return c.leader() != nil })
+		require.True(c, low.IsLeader())
+		require.Less(c, took, 20*time.Millisecond+10*time.Millisecond, "Guarantees.HandOver and a round trip")
+	})
+}
+
 // TestTransferJoinsAPreemption: a call of Transfer to the instance that the loop has just offered
 // the lease to by itself is the same transfer, though it came in between.
 func TestTransferJoinsAPreemption(t *testing.T) {

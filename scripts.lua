@@ -448,7 +448,8 @@ end
 
 if rank and term.best and term.rank > rank then -- another: who is the best itself has its own rank noted above
   local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14]) -- rule yield-bound: it begins with the vacancy
-  if ends > now then -- rule yield: it only refuses, and after every other reason
+  local awaited = term.reserved > now and term.heir == id -- by all others, the best among them: they are refused for its sake
+  if ends > now and not awaited then -- rule yield: it only refuses, and after every other reason
     publish(ARGV[10], 'named', ARGV[11], ',"instance":"' .. term.best .. '"') -- rule wake-named
     return answer('held', now, term.token, term.ttl, ends - now, 0, origin, 'yield')
   end

@@ -232,7 +232,8 @@ func (r *Redis) Acquire(now int64, a Asker, q lease.Request) Reply {
 		if !r.Rules.Has(YieldBound) {
 			began = now
 		}
-		if ends := began + q.Slice.Milliseconds(); ends > now {
+		awaited := t.Heir == a.ID && t.Reserved > now
+		if ends := began + q.Slice.Milliseconds(); ends > now && !awaited {
 			answer.Reason, answer.Wait = "yield", ms(ends-now)
 			return answer
 		}

@@ -70,6 +70,8 @@ var transfers = []bug{
 		old: "if rank and term.best and term.rank > rank then", new: "if false then"},
 	{name: "rule yield-bound", in: redisstore, test: "TestLeaseScripts", breaks: "a role has no leader for as long as the best candidate asks and does not come", file: lua,
 		old: "local ends = math.max(term.ends, term.hold) + tonumber(ARGV[14])", new: "local ends = now + tonumber(ARGV[14])"},
+	{name: "heir that waits for a better one", test: "TestTransferToALesserCandidate", breaks: "nobody leads for a second after a transfer to one that is not the best candidate", file: lua,
+		old: "if ends > now and not awaited then -- rule yield", new: "if ends > now then --"},
 	{name: "rule best-expires", in: redisstore, test: "TestLeaseScripts", breaks: "each vacancy waits for a candidate that has gone", file: lua,
 		old: "if term.best and (term.best_until <= now or term.best_until > now + 2 * hold_off) then term.best", new: "if false then term.best"},
 	{name: "rule hears, in the script", in: redisstore, test: "TestLeaseScripts", breaks: "a candidate that hears nothing keeps others from leading", file: lua,
