@@ -139,6 +139,7 @@ type electionLoop struct {
 	granted    bool          // a hint: somebody leads now
 	lookAt     time.Duration // monotonic: it is looked at then
 	looking    bool          // a look is in flight, and was not given up
+	lookPast   bool          // it was sent before the lease was given back
 	lookedAt   time.Duration // monotonic: when the last look began
 	lookNumber uint64        // of its call
 
@@ -524,7 +525,7 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 		l.report.refused(a.number, a.err)
 	case a.request.Kind == lease.Release:
 		if a.request.Token != 0 && a.request.Token == l.releasingToken {
-			l.releasingToken = 0
+			l.releasingToken, l.lookPast = 0, l.looking
 			if l.releasing != nil {
 				l.releasing.confirmed = true
 			}
@@ -614,7 +615,7 @@ func (l *electionLoop) look(now lease.Reading) {
 		l.report.lookUnanswered(l.lookNumber)
 		return
 	}
-	l.granted, l.looking, l.lookedAt, l.report.knownAt = false, true, now.Mono, now.Mono
+	l.granted, l.looking, l.lookPast, l.lookedAt, l.report.knownAt = false, true, false, now.Mono, now.Mono
 	l.call(storeAnswer{look: true}, l.timing.Attempt(), func(ctx context.Context, _ lease.Request) (store.LeaseReply, error) { return l.store.Leader(ctx) })
 	l.lookNumber = l.sent
 }
@@ -626,6 +627,9 @@ func (l *electionLoop) looked(now lease.Reading, a storeAnswer) {
 	if a.err != nil {
 		l.report.lookRefused(a.number, a.err)
 		return
+	}
+	if l.lookPast && a.number == l.lookNumber && a.answer.Holder == l.id { // as it was before the release
+		a.answer.Holder, a.answer.Token, a.answer.Wait = "", 0, 0
 	}
 	l.report.looked(now, a.number, a.answer, late)
 }

@@ -266,6 +266,27 @@ func TestLateLooks(t *testing.T) {
 	})
 }
 
+// TestLookFromBeforeTheRelease: it shows the lease that was given back since, and says nothing of
+// who leads now. One that is sent later and shows that lease is believed: Redis may have forgotten
+// the release in a failover.
+func TestLookFromBeforeTheRelease(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(5 * time.Millisecond))
+		s.at(time.Minute)
+		token := s.Status().Token
+		s.store.on(on("leader", fate{back: 10 * time.Millisecond}))
+		s.SetEligible(false)
+		s.pass(time.Second)
+		require.Len(s, s.store.made("leader"), 1)
+		require.Len(s, s.told(EventLeaseReleased), 1)
+		require.Empty(s, s.Status().Leader)
+		require.Len(s, s.told(EventLeaderChanged), 1, "that it came to lead itself")
+		s.store.on(on("leader", fate{answer: &store.LeaseReply{Holder: "me", Answer: lease.Answer{Verdict: lease.Held, Token: token, Wait: time.Second}}}))
+		s.pass(electionRetry)
+		require.Equal(s, "me", s.Status().Leader)
+	})
+}
+
 // A candidate that campaigns, and a leader, hear it by their own requests.
 func TestWhoCampaignsAsksNothingBeside(t *testing.T) {
 	inElection(t, nil, func(s *election) {
