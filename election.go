@@ -323,8 +323,9 @@ func (e *Elector) ending(ctx context.Context, token int64) (t *liveTerm, inside 
 // SetEligible says whether this process may lead the role, from now on. A process that may not lead
 // does not campaign. If it leads, its term ends as by Resign, and another leads within
 // milliseconds. Status says WaitIneligible meanwhile. SetEligible may be called before and during
-// Run, and does not wait: the lease has been released when Status().State is ElectionFollowing
-// again. A call that changes nothing has no effect, and of several calls in a row only the last may
+// Run, and does not wait: the work of the term has returned when Status().State is
+// ElectionFollowing again, the lease goes back then, and EventLeaseReleased says that Redis has
+// it. A call that changes nothing has no effect, and of several calls in a row only the last may
 // have one.
 func (e *Elector) SetEligible(eligible bool) {
 	e.loop.barred.Store(!eligible)

@@ -614,6 +614,26 @@ func TestEligibility(t *testing.T) {
 	})
 }
 
+// TestReleaseOfOneThatIsNotEligible: it follows as soon as the work has returned, and reports the
+// release of its lease once Redis has answered that.
+func TestReleaseOfOneThatIsNotEligible(t *testing.T) {
+	inElection(t, nil, func(s *election) {
+		s.run(s.honest(time.Second))
+		s.at(time.Minute)
+		s.store.on(on("release", fate{there: time.Second, back: time.Second}))
+		s.SetEligible(false)
+		s.pass(time.Second / 2)
+		require.Equal(s, ElectionDraining, s.Status().State)
+		s.pass(time.Second)
+		require.Equal(s, ElectionFollowing, s.Status().State)
+		require.False(s, s.store.free())
+		require.Empty(s, s.told(EventLeaseReleased))
+		s.pass(2 * time.Second)
+		require.True(s, s.store.free())
+		require.Len(s, s.told(EventLeaseReleased), 1)
+	})
+}
+
 // TestGrantOfOneThatIsNotEligible: the answer to what was asked before comes late. No work begins,
 // and the lease goes back.
 func TestGrantOfOneThatIsNotEligible(t *testing.T) {
