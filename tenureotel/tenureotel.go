@@ -16,6 +16,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -35,11 +36,11 @@ type Options struct {
 	TracerProvider trace.TracerProvider // nil: otel.GetTracerProvider()
 }
 
-func (o Options) meter() metric.Meter {
+func (o Options) meterProvider() metric.MeterProvider {
 	if o.MeterProvider == nil {
-		return otel.GetMeterProvider().Meter(scope)
+		return otel.GetMeterProvider()
 	}
-	return o.MeterProvider.Meter(scope)
+	return o.MeterProvider
 }
 
 func (o Options) tracer() trace.Tracer {
@@ -51,6 +52,7 @@ func (o Options) tracer() trace.Tracer {
 
 // Instrumentation is that of one coordinator. It is safe for concurrent use.
 type Instrumentation struct {
+	options    Options
 	source     *telemetry.Source
 	namespace  attribute.KeyValue
 	histograms map[*telemetry.Metric]metric.Float64Histogram
@@ -65,12 +67,13 @@ type Instrumentation struct {
 // otherwise none. The error is that of the meter.
 func (o Options) Start(c *tenure.Coordinator) (*Instrumentation, error) {
 	i := &Instrumentation{
+		options:    o,
 		namespace:  attribute.String("namespace", c.Options().Namespace),
 		histograms: make(map[*telemetry.Metric]metric.Float64Histogram),
 		gauges:     make(map[*telemetry.Metric]metric.Float64ObservableGauge),
 		counters:   make(map[*telemetry.Metric]metric.Float64ObservableCounter),
 	}
-	meter := o.meter()
+	meter := o.meterProvider().Meter(scope)
 	observed, err := i.instruments(meter)
 	if err != nil {
 		return nil, err
@@ -155,8 +158,21 @@ func (i *Instrumentation) collect(ctx context.Context, o metric.Observer) error 
 	return nil
 }
 
-// Close ends the counting and the spans that are on. The error is that of the meter.
+// lastExport bounds how long Close waits for what was counted to be exported.
+const lastExport = 2 * time.Second
+
+// Close ends the counting and the spans that are on: call it when Run has returned. If the
+// MeterProvider pushes metrics it exports what was counted since its last export first, for which
+// Close waits for at most 2 s: afterwards it has only the histograms. The error is that of the
+// meter.
 func (i *Instrumentation) Close() error {
+	if pushes, is := i.options.meterProvider().(interface {
+		ForceFlush(ctx context.Context) error
+	}); is {
+		ctx, cancel := context.WithTimeout(context.Background(), lastExport)
+		_ = pushes.ForceFlush(ctx) // it may have been shut down
+		cancel()
+	}
 	err := i.callback.Unregister()
 	i.source.Close()
 	i.terms.close()
