@@ -254,7 +254,11 @@ func readInfo(f *store.Facts, info string) {
 			n, err := strconv.Atoi(value)
 			f.InSync, f.Counted = n, err == nil
 		case "used_memory":
-			f.Used, _ = strconv.ParseInt(value, 10, 64)
+			used, _ := strconv.ParseInt(value, 10, 64)
+			f.Used += used
+		case "mem_not_counted_for_evict": // what waits for replicas that lag, and for the append-only file
+			exempt, _ := strconv.ParseInt(value, 10, 64)
+			f.Used -= exempt
 		case "uptime_in_seconds":
 			seconds, _ := strconv.ParseInt(value, 10, 32)
 			f.Uptime = time.Duration(seconds) * time.Second

@@ -80,7 +80,7 @@ func TestWhatInfoSays(t *testing.T) {
 	f := store.Facts{Settings: map[string]string{}}
 	readInfo(&f, strings.Join([]string{
 		"# Server", "redis_version:7.2.4", "valkey_version:8.1.1", "redis_mode:cluster", "uptime_in_seconds:90", "role:master", "connected_slaves:2", "min_slaves_good_slaves:1",
-		"used_memory:4096", "maxmemory:8192", "maxmemory_policy:noeviction", "aof_enabled:1", "",
+		"used_memory:9000", "maxmemory:8192", "maxmemory_policy:noeviction", "mem_not_counted_for_evict:4904", "aof_enabled:1", "",
 	}, "\r\n"))
 	require.Equal(t, store.Facts{
 		Version: "7.2.4", Valkey: "8.1.1", Cluster: true, Uptime: 90 * time.Second, Role: "master", Replication: true, Replicas: 2, Counted: true, InSync: 1, Used: 4096,
