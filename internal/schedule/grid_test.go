@@ -189,6 +189,30 @@ func TestDueOfStrangeRecords(t *testing.T) {
 
 // The grid of a cron schedule survives any number of failovers, and the days on which the clocks
 // change.
+// TestClockSetBack: slots come again if the clock is set back by more than a minute and past more
+// than one of them, as docs/tasks.md says, and else the one that was next is waited for.
+func TestClockSetBack(t *testing.T) {
+	daily := mustCron(t, "0 2 * * *")
+	two := time.Date(2026, 7, 1, 2, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		s     Schedule
+		next  time.Time // that is stored
+		back  time.Duration
+		again bool
+	}{
+		"seconds by half a minute": {Every(time.Second), noon.Add(time.Second), 30 * time.Second, false},
+		"seconds by two minutes":   {Every(time.Second), noon.Add(time.Second), 2 * time.Minute, true},
+		"hours by half an hour":    {Every(time.Hour), noon.Add(time.Hour), 30 * time.Minute, false},
+		"hours by three":           {Every(time.Hour), noon.Add(time.Hour), 3 * time.Hour, true},
+		"days past one slot":       {daily, two.AddDate(0, 0, 1), 11 * time.Hour, false},
+		"days past two":            {daily, two.AddDate(0, 0, 1), 35 * time.Hour, true},
+	} {
+		if d := Due(Rules{Schedule: c.s}, c.next, noon.Add(-c.back)); d.Reset != c.again || !c.again && !d.Next.Equal(c.next) {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
 func TestDueFollowsTheCronGrid(t *testing.T) {
 	r := Rules{Schedule: mustCron(t, "TZ=Europe/Berlin 30 2 * * *")}
 	stored := First(r, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))
