@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -225,6 +226,46 @@ func TestTooManyClientsAreNamed(t *testing.T) {
 	}
 	require.Contains(t, fixes, endsConnections)
 	require.NotContains(t, fixes, "")
+}
+
+// TestProtectedModeIsNamed: a Redis without a password that is reached from another machine gives its
+// reason and ends the connection, as one with too many clients does. Whichever of that the client
+// hears, the fix names protected mode, and never maxclients or TLS alone.
+func TestProtectedModeIsNamed(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wait atomic.Bool // has the client read the reason first, as it does over a network
+	go func() {          // ends with the listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. "+
+				"In this mode connections are only accepted from the loopback interface. And so on.\r\n")
+			if wait.Load() {
+				_, _ = conn.Read(make([]byte, 1))
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	for _, protocol := range []int{2, 3} {
+		client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: -1, Protocol: protocol})
+		t.Cleanup(func() { _ = client.Close() })
+		db := openStore(client, "tenure")
+		for i := range 50 {
+			wait.Store(i%2 == 0)
+			_, _, err := db.Instance(t.Context(), "me")
+			require.ErrorContains(t, err, "protected")
+			require.Contains(t, store.FixOf(err), "protected", err)
+			require.NotContains(t, err.Error(), "And so on")
+		}
+	}
+	denied := new(Store).explain("beat", refusal("DENIED Redis is running in protected mode. Because."))
+	require.ErrorIs(t, denied, store.ErrMisconfigured)
+	require.Equal(t, inProtectedMode, store.FixOf(denied))
+	require.NotContains(t, denied.Error(), "Because")
 }
 
 // An asynchronous AutoPipeliner returns nil from Process before the command has run. What the

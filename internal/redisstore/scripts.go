@@ -414,14 +414,19 @@ func (s *Store) otherClient(err error) string {
 // that expects TLS closes a plain connection, and one that does not waits for the end of what it
 // takes for a command.
 const (
-	needsTLS = "if this port of Redis expects TLS, set TLSConfig of the Redis client, or write rediss:// in its URL"
-	noTLS    = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client, or write redis:// in its URL"
+	needsTLS = "if this port of Redis expects TLS, set TLSConfig of the Redis client, or write rediss:// in its URL; else ask Redis by redis-cli from this machine why it ends " +
+		"connections: it is in protected mode, or has as many clients as its maxclients allows"
+	noTLS = "if this port of Redis does not speak TLS, remove TLSConfig of the Redis client, or write redis:// in its URL"
 )
 
 // endsConnections is what is likely wrong if a connection ends before Redis has read from it. A
-// server with as many clients as it may have gives its reason and closes, so that the client's
-// first write fails and nobody reads the reason.
-const endsConnections = "if Redis ends new connections at once, it has as many clients as its maxclients allows: raise that, or stop some"
+// server with as many clients as it may have, or without a password for clients of other machines,
+// gives its reason and closes, so that the client's first write fails and nobody reads the reason.
+const endsConnections = "if Redis ends new connections at once, ask it by redis-cli from this machine for the reason: it has as many clients as its maxclients allows, or it has no password and is in " +
+	"protected mode, in which it takes clients of its own machine only"
+
+// inProtectedMode is what is wrong if the client has read that.
+const inProtectedMode = "Redis has no password and is in protected mode, in which it takes clients of its own machine only: set one, and Password of the Redis client, or protected-mode no"
 
 // asksForCertificate is what is wrong if a server ends the handshake over the client's certificate.
 const asksForCertificate = "give the Redis client a certificate that Redis trusts, since it asks for one (tls-auth-clients): Certificates in its TLSConfig, or REDIS_CERT_FILE and " +
@@ -519,6 +524,9 @@ func explain(op string, err error) error {
 	if told, _, more := strings.Cut(text, ", with args beginning with:"); more { // a nonce may be among them
 		text, e.Err = told, refusal(told)
 	}
+	if told, _, more := strings.Cut(text, ". "); more && strings.HasPrefix(text, "DENIED") { // a page of advice follows
+		text, e.Err = told, refusal(told)
+	}
 	command, key := op, ""
 	if found := refusedCall.FindStringSubmatch(text); found != nil {
 		command, key = found[1], found[2]
@@ -575,6 +583,8 @@ func explain(op string, err error) error {
 	case starts("NOAUTH", "WRONGPASS", "ERR invalid password"), strings.Contains(text, "AUTH <password> called without any password"),
 		strings.Contains(text, "unauthenticated"): // more arguments than Redis reads of a client that has not logged in
 		e.Fix = "set Username and Password of the Redis client, or REDIS_PASSWORD in the environment"
+	case starts("DENIED"):
+		e.Fix = inProtectedMode
 	case unknownBeside.MatchString(text):
 		e.Fix = fmt.Sprintf("connect to a Redis that has %s: a proxy before it does not pass it on, or rename-command has removed it", strings.ToUpper(unknownBeside.FindStringSubmatch(text)[1]))
 	case starts("ERR unknown command"), strings.Contains(text, unknownWithin):

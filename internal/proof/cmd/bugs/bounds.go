@@ -77,6 +77,8 @@ var bounds = []bug{
 		old: "			f.Used -= exempt\n", new: "			f.Used -= 0 * exempt\n"},
 	{name: "Doctor does not ask a script", in: redisstore, test: "TestExaminationOfTheWitness", breaks: "Doctor finds a Redis sound that refuses INFO to scripts, and two lead after a failover", file: "internal/redisstore/examine.go",
 		old: "		e.facts.Witness = origin != \"-\"\n", new: "		e.facts.Witness = origin != \"\"\n"},
+	{name: "protected mode is too many clients", in: redisstore, test: "TestProtectedModeIsNamed", breaks: "who has a Redis without a password is sent to raise maxclients, or to set TLS", file: "internal/redisstore/scripts.go",
+		old: "		e.Fix = inProtectedMode\n", new: "		e.Fix = needsTLS\n"},
 	{name: "a proxy is an old Redis", in: redisstore, test: "TestCommandsOfOtherServers", breaks: "who has a proxy without SUBSCRIBE is sent to look for a newer Redis", file: "internal/redisstore/scripts.go",
 		old: "	case unknownBeside.MatchString(text):\n", new: "	case false:\n"},
 	{name: "who is not eligible leads on", test: "TestEligibility", breaks: "an instance that must not lead leads until it stops", file: "election_loop.go",
