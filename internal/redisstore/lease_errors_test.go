@@ -322,13 +322,14 @@ func TestP12_WhatRedisAnswersMeanwhileIsUnknown(t *testing.T) {
 // TestFixOfWhatPasses: what lasts may need somebody to do something, and the error says what.
 func TestFixOfWhatPasses(t *testing.T) {
 	for text, fix := range map[string]string{
-		"TRYAGAIN Multiple keys request during rehashing of slot":         "redis-cli --cluster check",
-		"CLUSTERDOWN Hash slot not served":                                "redis-cli --cluster check",
-		"NOREPLICAS Not enough good replicas to write.":                   "min-replicas-to-write",
-		"READONLY You can't write against a read only replica.":           "connect to the master",
-		"OOM command not allowed when used memory > 'maxmemory'.":         "maxmemory",
-		"MISCONF Errors writing to the AOF file: No space left on device": "why it cannot save",
-		"LOADING Redis is loading the dataset in memory":                  "",
+		"TRYAGAIN Multiple keys request during rehashing of slot":                          "redis-cli --cluster check",
+		"CLUSTERDOWN Hash slot not served":                                                 "redis-cli --cluster check",
+		"NOREPLICAS Not enough good replicas to write.":                                    "min-replicas-to-write",
+		"READONLY You can't write against a read only replica.":                            "connect to the master",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.": "connect to the master",
+		"OOM command not allowed when used memory > 'maxmemory'.":                          "maxmemory",
+		"MISCONF Errors writing to the AOF file: No space left on device":                  "why it cannot save",
+		"LOADING Redis is loading the dataset in memory":                                   "",
 	} {
 		err := explain("renew", refusal(text))
 		if got := store.FixOf(err); !errors.Is(err, store.ErrUnreachable) || !strings.Contains(got, fix) || fix == "" && got != "" {

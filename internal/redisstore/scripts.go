@@ -572,7 +572,7 @@ func explain(op string, err error) error {
 	case starts("NOREPLICAS"):
 		e.Fix = "start the replicas of Redis, or set min-replicas-to-write to as many as there are to be"
 		return e
-	case starts("READONLY"):
+	case starts("READONLY", "MASTERDOWN"):
 		e.Fix = "if this lasts, let the Redis client connect to the master: this is a replica"
 		return e
 	case starts("TRYAGAIN", "CLUSTERDOWN"):
