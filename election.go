@@ -28,16 +28,15 @@ type LeaderInfo struct {
 
 // Elector takes part in the election of one role. Its methods are safe for concurrent use.
 type Elector struct {
-	loop         electionLoop
-	standalone   bool                                // Run is the caller's; false: the coordinator's
-	listen       func(context.Context)               // own subscription; nil if a coordinator has one
-	subscription *atomic.Pointer[store.Subscription] // of the process
-	phase        atomic.Int32                        // idle, running, stopped
-	ended        chan struct{}                       // closed when the loop is over
-	endedAt      atomic.Pointer[time.Time]           // when it was
-	over         func(error)                         // hears then of its error; must not block
-	asked        callGate
-	listeners    atomic.Int64 // as they were counted last; 0: not yet
+	loop       electionLoop
+	standalone bool                      // Run is the caller's; false: the coordinator's
+	listen     func(context.Context)     // own subscription; nil if a coordinator has one
+	phase      atomic.Int32              // idle, running, stopped
+	ended      chan struct{}             // closed when the loop is over
+	endedAt    atomic.Pointer[time.Time] // when it was
+	over       func(error)               // hears then of its error; must not block
+	asked      callGate
+	listeners  atomic.Int64 // as they were counted last; 0: not yet
 }
 
 // phases of an elector or a coordinator.
@@ -71,15 +70,16 @@ func NewElector(rdb redis.UniversalClient, options ElectorOptions) (*Elector, er
 		Leads:    e.leads,
 		Take:     e.hint,
 		Report:   bus.notice,
-		State:    e.subscription,
+		State:    e.loop.report.subscription,
 	}
 	e.listen = func(ctx context.Context) { backing.Listen(ctx, audience) }
 	return e, nil
 }
 
 func newElector(c electionConfig, subscription *atomic.Pointer[store.Subscription]) *Elector {
-	e := &Elector{subscription: subscription, ended: make(chan struct{}), asked: callGate{most: maxQuestions}}
+	e := &Elector{ended: make(chan struct{}), asked: callGate{most: maxQuestions}}
 	e.loop.init(c)
+	e.loop.report.subscription = subscription
 	e.loop.inputs.seat = c.driver.Seat(e.step)
 	e.loop.links = termLinks{
 		holder: func(ctx context.Context) (store.LeaseReply, error) { return ask(ctx, &e.asked, e.loop.store.Leader) },
@@ -134,7 +134,7 @@ func (e *Elector) Status() ElectionStatus {
 	if !leads && !shot.leaderEnds.IsZero() && !time.Now().Before(shot.leaderEnds) {
 		s.Leader, s.LeaderToken = "", 0
 	}
-	s.Subscription = Subscription(*e.subscription.Load())
+	s.Subscription = Subscription(*e.loop.report.subscription.Load())
 	switch {
 	case s.State == ElectionLeading && !leads:
 		s.State, s.Token, s.Deadline = ElectionDraining, 0, time.Time{}

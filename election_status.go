@@ -2,8 +2,11 @@ package tenure
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -135,6 +138,8 @@ type electionReport struct {
 	timing  *lease.Timing
 	suspect func() string // what is likely wrong if Redis has never answered, "": no idea; nil: nobody knows
 
+	subscription *atomic.Pointer[store.Subscription] // of the process; anybody may read it
+
 	// Whether Redis answers.
 	down       bool          // it gives no usable answer, as far as it was reported
 	failing    bool          // the same, as it is
@@ -174,6 +179,9 @@ func (r *electionReport) tell(e Event) { r.news = append(r.news, e) }
 func (r *electionReport) refused(number uint64, err error) {
 	if number < r.heard {
 		return // an older call: a younger one had a usable answer
+	}
+	if why := r.unconnected(); why != "" && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w; the subscription: %s", err, why)
 	}
 	r.lastErr = err
 	if r.faults.newFix(err) {
@@ -364,6 +372,9 @@ func (r *electionReport) publishDown(candidate *lease.Candidate) {
 // if no other had one either.
 func (r *electionReport) silence() error {
 	err := fmt.Errorf("%w within %v", ErrUnreachable, r.timing.Attempt())
+	if why := r.unconnected(); why != "" {
+		return fmt.Errorf("%w; the subscription: %s", err, why)
+	}
 	if r.suspect == nil || !r.lastAnswer.IsZero() {
 		return err
 	}
@@ -371,6 +382,23 @@ func (r *electionReport) silence() error {
 		err = fmt.Errorf("%w (fix: %s)", err, fix)
 	}
 	return err
+}
+
+// unconnected is why the subscription of this process does not stand, for the error of a request
+// whose time is over; "": it stands, or that is not known. The client dials again and again for a
+// request, and a short lease leaves it no time to say why that fails. For the subscription it dials
+// once at a time.
+func (r *electionReport) unconnected() string {
+	hints := r.subscription.Load()
+	why, known := store.AsType[*store.Error](hints.Err)
+	if hints.Active || !known || why.Refused { // that it may not subscribe says nothing of requests
+		return ""
+	}
+	text := plainText(why.Err)
+	if why.Fix != "" {
+		text += " (fix: " + why.Fix + ")"
+	}
+	return text
 }
 
 var states = map[lease.State]ElectionState{

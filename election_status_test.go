@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/lease"
@@ -633,6 +634,25 @@ func TestFailFastHasNothingToGiveBack(t *testing.T) {
 				require.ErrorIs(s, <-s.ended, ErrUnreachable)
 				require.Len(s, s.store.made("release"), test.releases)
 			})
+		})
+	}
+}
+
+// TestSilenceSaysWhy: with a short lease the time of a request is over before the client has dialed
+// as often as it does. The error says all the same why there is no connection.
+func TestSilenceSaysWhy(t *testing.T) {
+	for _, ttl := range []time.Duration{300 * time.Millisecond, time.Second, 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
+				return nil, errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")
+			}})
+			defer func() { require.NoError(t, client.Close()) }()
+			c, err := New(client, Options{Namespace: "shop", InstanceID: "a", FailFast: true, Election: ElectionOptions{LeaseTTL: ttl}})
+			require.NoError(t, err)
+			err = c.Run(t.Context())
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.ErrorContains(t, err, "connection refused", ttl)
+			require.ErrorContains(t, c.Elector().Status().Err, "connection refused", ttl)
 		})
 	}
 }
