@@ -228,13 +228,13 @@ func TestTooManyClientsAreNamed(t *testing.T) {
 	require.NotContains(t, fixes, "")
 }
 
-// TestProtectedModeIsNamed: a Redis without a password that is reached from another machine gives its
-// reason and ends the connection, as one with too many clients does. Whichever of that the client
-// hears, the fix names protected mode, and never maxclients or TLS alone.
+// TestProtectedModeIsNamed: a Redis without a password that is reached from another machine gives
+// its reason and ends the connection, as one with too many clients does. Whichever of that the
+// client hears, the fix names protected mode, and never maxclients or TLS alone.
 func TestProtectedModeIsNamed(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var wait atomic.Bool // has the client read the reason first, as it does over a network
+	var wait atomic.Bool // the client may write before the connection ends, as over a network
 	go func() {          // ends with the listener
 		for {
 			conn, err := listener.Accept()
