@@ -204,7 +204,7 @@ func (l *electionLoop) start(ctx context.Context, lead []LeadFunc) {
 	l.preference = lease.Preference{Priority: l.opts.Priority, Order: l.opts.order(l.id)}
 	l.cand.Prefer(l.preference.Rank())
 	if l.opts.Spread {
-		l.cand.Turns(func(fewer int) bool { return l.balance.turn(l.opts.Preempt, l.opts.RenewInterval, fewer) })
+		l.cand.Turns(func(fewer int) bool { return l.balance.turn(l.timing, fewer) })
 	}
 	l.report.knownAt = readClock().Mono
 	l.lookedAt = l.report.knownAt - lookSpacing

@@ -566,37 +566,6 @@ func TestByInstanceID(t *testing.T) {
 	})
 }
 
-// TestTurns: one role per Preempt to a process that leads little less, and a quarter of what it
-// leads less to one that leads much less, a few with each renewal.
-func TestTurns(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		var b balance
-		const preempt, renew = time.Minute, 10 * time.Second
-		require.True(c, b.turn(preempt, renew, 1))
-		c.pass(preempt - 1)
-		require.False(c, b.turn(preempt, renew, 7))
-		c.pass(1)
-		require.True(c, b.turn(preempt, renew, 7))
-		require.False(c, b.turn(preempt, renew, 100), "it has had its turn")
-		c.pass(2 * preempt)
-		var given []int
-		for range 12 {
-			n := 0
-			for b.turn(preempt, renew, 100) { // each role that is renewed now
-				n++
-			}
-			given = append(given, n)
-			c.pass(renew)
-		}
-		require.Equal(c, []int{5, 4, 4, 4, 4, 5, 4, 4, 4, 4, 4, 5}, given, "25 a minute")
-		b = balance{}
-		require.True(c, b.turn(preempt, renew, 8))
-		require.False(c, b.turn(preempt, renew, 8), "no two at once, though nothing was given for long")
-		c.pass(preempt / 2)
-		require.True(c, b.turn(preempt, renew, 8))
-	})
-}
-
 // TestDrain: a process that drains says so, hands over every role, and leads nothing, however often
 // the others resign, until it is undrained.
 func TestDrain(t *testing.T) {

@@ -112,7 +112,7 @@ type balance struct {
 	led atomic.Int64 // roles whose term is on, and those that are offered to this process and that it asks for
 
 	mu   sync.Mutex
-	next time.Time // before which no role is offered to a process that leads fewer
+	pace lease.Pace
 }
 
 // count counts one role more, or one less.
@@ -125,23 +125,11 @@ func (b *balance) count(more bool) {
 }
 
 // turn reports whether a role may be offered to another process now, which leads so many fewer, and
-// counts that it is. Within preempt that is a quarter of them, so that several processes give one
-// no more than its share, and at least one role. renew is the time between two renewals, after
-// which many roles ask at one moment: it gives them what has come together since.
-func (b *balance) turn(preempt, renew time.Duration, fewer int) bool {
-	pace := preempt / time.Duration(max(fewer/4, 1))
+// counts that it is.
+func (b *balance) turn(timing lease.Timing, fewer int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	if now.Before(b.next) {
-		return false
-	}
-	from := now
-	if pace <= renew {
-		from = now.Add(-min(renew, now.Sub(b.next)))
-	}
-	b.next = from.Add(pace)
-	return true
+	return b.pace.Turn(readClock().Mono, timing, fewer)
 }
 
 // order is where the options put a candidate among equals: the highest comes first; 0: nowhere.

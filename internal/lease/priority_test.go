@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -255,6 +256,44 @@ func TestGivesWayToTheBetterOnly(t *testing.T) {
 			t.Errorf("%s: %v, offered to %q", name, b.c.State(), b.c.Heir())
 		}
 	}
+}
+
+// TestPace: one role per Preempt to a process that leads little less, and a quarter of what it leads
+// less to one that leads much less, a few with each renewal.
+func TestPace(t *testing.T) {
+	timing := Timing{Preempt: time.Minute, Renew: 10 * time.Second}
+	var p Pace
+	now := -time.Hour // the clock may start below zero
+	turn := func(want bool, fewer int) {
+		t.Helper()
+		if got := p.Turn(now, timing, fewer); got != want {
+			t.Errorf("a turn at %v: %v", now, got)
+		}
+	}
+	turn(true, 1)
+	now += timing.Preempt - 1
+	turn(false, 7)
+	now++
+	turn(true, 7)
+	turn(false, 100) // it has had its turn
+	now += 2 * timing.Preempt
+	var given []int
+	for range 12 {
+		n := 0
+		for p.Turn(now, timing, 100) { // each role that is renewed now
+			n++
+		}
+		given = append(given, n)
+		now += timing.Renew
+	}
+	if want := []int{5, 4, 4, 4, 4, 5, 4, 4, 4, 4, 4, 5}; !slices.Equal(given, want) { // 25 a minute
+		t.Errorf("given %v, want %v", given, want)
+	}
+	p = Pace{}
+	turn(true, 8)
+	turn(false, 8) // no two at once, though nothing was given for long
+	now += timing.Preempt / 2
+	turn(true, 8)
 }
 
 // TestTurns: a leader gives way only if its process lets it, and is asked again until it does.

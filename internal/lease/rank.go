@@ -105,6 +105,32 @@ func (c *Candidate) Insist() { c.yields = false }
 // when everything else is fulfilled, and counts on an offer if it says so.
 func (c *Candidate) Turns(turn func(fewer int) bool) { c.turn = turn }
 
+// Pace is how fast a process gives roles away to those that lead fewer. Its zero value has given
+// none.
+type Pace struct {
+	begun bool
+	next  time.Duration // monotonic: none before, once it has begun
+}
+
+// Turn reports whether a role may be offered at a time of the monotonic clock to a process that
+// leads so many fewer, and counts that it is. Within Preempt that is a quarter of them, so that
+// several processes give one no more than its share, and at least one role. Many roles ask after
+// one renewal: they get what has come together since the one before.
+func (p *Pace) Turn(now time.Duration, t Timing, fewer int) bool {
+	if !p.begun {
+		p.begun, p.next = true, now
+	}
+	if now < p.next {
+		return false
+	}
+	from, pace := now, t.Preempt/time.Duration(max(fewer/4, 1))
+	if pace <= t.Renew {
+		from -= min(t.Renew, now-p.next)
+	}
+	p.next = from + pace
+	return true
+}
+
 // slice is for how long a vacancy is left to the best candidate that asks: at least two round
 // trips, but no more than an attempt takes.
 func (c *Candidate) slice() time.Duration {
