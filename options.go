@@ -129,11 +129,11 @@ type ElectionOptions struct {
 	// leads fewer other roles is preferred. A process that leads at least two roles more than a
 	// candidate of this role hands the role over to it, as with Preempt, whose default is then 2 ·
 	// LeaseTTL. Within Preempt it hands over a quarter of the roles by which the two differ, one at
-	// least, and none if it leads no more than one role more than each candidate: then nothing moves
-	// any more. Set it for each role that is to be shared, by all its candidates. All roles of a
-	// process count, and those that it is about to take over, but only those with Spread are handed
-	// over. Electors of NewElector know nothing of each other, and each counts its own role alone:
-	// to spread roles add them to one Coordinator. False: roles stay where they are.
+	// least, and none if it leads no more than one role more than each candidate: then nothing
+	// moves any more. Set it for each role that is to be shared, by all its candidates. All roles
+	// of a process count, and those that it is about to take over, but only those with Spread are
+	// handed over. Electors of NewElector know nothing of each other, and each counts its own role
+	// alone: to spread roles add them to one Coordinator. False: roles stay where they are.
 	Spread bool
 	// ByInstanceID decides between candidates that are equal otherwise: in a vacancy the one with
 	// the lowest number at the end of its InstanceID is preferred, node-9 before node-10. Those

@@ -295,8 +295,8 @@ func TestRepeatedAcquireOfTheLeader(t *testing.T) {
 	})
 }
 
-// TestTransferToALesserCandidate: the vacancy is left to the heir alone, who does not wait in it for
-// a better candidate, which may not lead in it.
+// TestTransferToALesserCandidate: the vacancy is left to the heir alone, who does not wait in it
+// for a better candidate, which may not lead in it.
 func TestTransferToALesserCandidate(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		leader := c.preferring("leader", 1, 0).start()

@@ -258,8 +258,8 @@ func TestGivesWayToTheBetterOnly(t *testing.T) {
 	}
 }
 
-// TestPace: one role per Preempt to a process that leads little less, and a quarter of what it leads
-// less to one that leads much less, a few with each renewal.
+// TestPace: one role per Preempt to a process that leads little less, and a quarter of what it
+// leads less to one that leads much less, a few with each renewal.
 func TestPace(t *testing.T) {
 	timing := Timing{Preempt: time.Minute, Renew: 10 * time.Second}
 	var p Pace

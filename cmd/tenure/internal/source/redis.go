@@ -192,11 +192,12 @@ func (r *Redis) refuses(ctx context.Context) string {
 		}
 	}
 	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
+	exempt, _ := strconv.ParseInt(info["mem_not_counted_for_evict"], 10, 64) // what waits for replicas that lag, and for the append-only file
 	most, _ := strconv.ParseInt(info["maxmemory"], 10, 64)
 	switch {
 	case info["role"] == "slave":
 		return "it is a replica"
-	case most > 0 && used >= most && info["maxmemory_policy"] == "noeviction":
+	case most > 0 && used-exempt >= most && info["maxmemory_policy"] == "noeviction":
 		return "it is full"
 	case info["min_slaves_good_slaves"] == "0": // which INFO has if min-replicas-to-write is on
 		return "it has no replica that is in step, and min-replicas-to-write asks for some"

@@ -431,6 +431,7 @@ func TestServerThatRefusesLeases(t *testing.T) {
 	for want, hooks := range map[string][]infoHook{
 		"": {
 			{}, {"replication": master, "memory": memory(5, 0, "noeviction")}, {"replication": master, "memory": memory(5, 6, "noeviction")},
+			{"memory": memory(7, 6, "noeviction") + "mem_not_counted_for_evict:2\r\n"}, // a replica lags
 			{"memory": memory(7, 6, "allkeys-lru")}, {"replication": master}, {"replication": master + "min_slaves_good_slaves:1\r\n"},
 		},
 		"it has no replica that is in step, and min-replicas-to-write asks for some": {{"replication": master + "connected_slaves:1\r\nmin_slaves_good_slaves:0\r\n"}},
