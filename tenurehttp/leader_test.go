@@ -239,7 +239,10 @@ func TestProxyThatIsNotAtFault(t *testing.T) {
 		answer, err := s.Client().Do(r)
 		require.NoError(t, err)
 		defer answer.Body.Close()
-		var p struct{ Code, Detail string }
+		var p struct {
+			Code   string `json:"code"`
+			Detail string `json:"detail"`
+		}
 		require.NoError(t, json.NewDecoder(answer.Body).Decode(&p))
 		require.Equal(t, "a", answer.Header.Get(tenurehttp.LeaderHeader))
 		return answer.StatusCode, p.Code + ": " + p.Detail
