@@ -43,9 +43,10 @@ func (s *streams) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("nobody listens (%d)", len(s.at))
 	}
 	reader, writer := io.Pipe()
+	serve := s.next[len(s.at)-1]
 	context.AfterFunc(r.Context(), func() { _ = reader.CloseWithError(r.Context().Err()) })
 	go func() { // ends with the function, at the latest when the request has
-		s.next[len(s.at)-1](writer)
+		serve(writer)
 		_ = writer.Close()
 	}()
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: reader, Request: r}, nil
