@@ -65,7 +65,7 @@ func TestMissingRightIsReportedOnce(t *testing.T) {
 				if errors.Is(call.Err, ErrMisconfigured) {
 					refusals++
 					refused[call.Name] = true
-				} else if call.Err == nil && refused[call.Name] && kind == EventElectionMisconfigured { // it did not need the right: the next refusal is news
+				} else if call.Err == nil && refused[call.Name] && kind == EventElectionMisconfigured { // as a release of what has lapsed, which deletes nothing: the next refusal is news
 					worked++
 				}
 			})()
