@@ -34,6 +34,12 @@ type RoleStatus struct {
 	Wait time.Duration `json:"-"`
 }
 
+// Done reports whether nobody leads the role and nobody needs to: its last term ended because the
+// work of Once, or of tenure run, was done, and Redis keeps the lease back for no reason of its own.
+func (s RoleStatus) Done() bool {
+	return !s.Led && s.Waiting == "" && s.Last.Reason == store.TermDone
+}
+
 // MarshalJSON renders durations as seconds; those that are not known are left out.
 func (s RoleStatus) MarshalJSON() ([]byte, error) {
 	type status RoleStatus // without this method
@@ -142,8 +148,8 @@ func (c *Control) Roles(ctx context.Context, also ...string) ([]RoleStatus, erro
 		return asked, nil
 	}
 	return slices.DeleteFunc(asked, func(s RoleStatus) bool {
-		missing := s.Led || s.Waiting != "" || s.Last.Token != 0 && s.Last.Reason != store.TermDone
-		return !missing && !slices.Contains(also, s.Role)
+		never := !s.Led && s.Waiting == "" && s.Last.Token == 0
+		return (never || s.Done()) && !slices.Contains(also, s.Role)
 	}), nil
 }
 

@@ -464,3 +464,13 @@ func TestForgetRoleThatComesBack(t *testing.T) {
 		require.EqualValues(t, 7, asked)
 	}
 }
+
+// TestDone: a role is done only if nobody leads it, and Redis does not keep it back for a later term.
+func TestDone(t *testing.T) {
+	done := TermRecord{Token: 7, Reason: store.TermDone}
+	require.True(t, RoleStatus{Last: done}.Done())
+	require.False(t, RoleStatus{}.Done(), "never led")
+	require.False(t, RoleStatus{Last: TermRecord{Token: 7, Reason: store.TermLapsed}}.Done())
+	require.False(t, RoleStatus{Last: done, Led: true, Leader: LeaderInfo{Token: 8}}.Done(), "its work goes on")
+	require.False(t, RoleStatus{Last: done, Waiting: WaitVanished}.Done(), "the lease of a later term is gone")
+}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/internal/parallel"
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 // What a snapshot has at most.
@@ -72,11 +71,6 @@ type role struct {
 
 	unread   error // why neither leader nor status is there
 	unlisted error // why the terms are not there
-}
-
-// finished reports whether nobody needs to lead the role: the work of tenure.Once is done.
-func (r *role) finished() bool {
-	return r.leader == nil && r.status.Waiting == "" && r.status.Last.Reason == store.TermDone
 }
 
 // survey takes snapshots. What did not change since the last one is not asked for again, but for
@@ -302,7 +296,7 @@ func (s *survey) readRoles(ctx context.Context, n, last *snapshot) error {
 				n.status.Leader = *r.leader
 			}
 		}
-		if r.finished() && !s.takesPart(r.name) {
+		if r.status.Done() && !s.takesPart(r.name) {
 			continue
 		}
 		if r.leader != nil || len(r.terms) > 0 || r.status.Waiting != "" || cmp.Or(r.unread, r.unlisted) != nil || s.takesPart(r.name) {

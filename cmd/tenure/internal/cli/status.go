@@ -16,7 +16,6 @@ import (
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/out"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/source"
-	"github.com/tenure-go/tenure/internal/store"
 )
 
 // clusterView is what tenure status shows.
@@ -123,7 +122,7 @@ func (v *clusterView) judge(least int) {
 		wrong(true, "cannot be read: %s", part)
 	}
 	for _, role := range v.Roles {
-		wrong(!role.Led && role.Last.Reason != store.TermDone, "%s has no leader", out.Role(role.Role)) // it was asked for
+		wrong(!role.Led && !role.Done(), "%s has no leader", out.Role(role.Role)) // it was asked for
 	}
 	c := v.Counts
 	wrong(c.Drifted > 0, "%d drifted", c.Drifted)

@@ -257,7 +257,7 @@ func (r *Redis) readRoles(ctx context.Context, c *Cluster, heard, also []string)
 		switch {
 		case unread[i] != nil:
 			c.Unread = append(c.Unread, unreadText(strings.TrimSpace("role "+names[i]), unread[i]))
-		case s.Led || s.Last.Token != 0 && s.Last.Reason != store.TermDone || s.Waiting != "" || slices.Contains(also, names[i]) || len(names) == 1:
+		case (s.Led || s.Last.Token != 0 || s.Waiting != "") && !s.Done() || slices.Contains(also, names[i]) || len(names) == 1:
 			c.Roles = append(c.Roles, s)
 		}
 	}
