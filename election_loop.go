@@ -380,7 +380,7 @@ func (l *electionLoop) turn() {
 		l.granted, l.lookAt = true, now.Mono+lookDelay
 	}
 	if in.taken {
-		l.cand.Granted()
+		l.cand.Granted(now)
 	}
 	l.apply(now, l.cand.Tick(now), ErrExpired)
 	l.offers()

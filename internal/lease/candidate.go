@@ -29,6 +29,7 @@ type Candidate struct {
 
 	uncertain bool // an acquire of the nonce had no answer: it may hold a lease without knowing
 	nonce     string
+	doubt     time.Duration // monotonic: until then an acquire may have been granted whose answer was lost, or came too late
 	silent    time.Duration // monotonic: the first acquire in a row without a usable answer was sent then; past: none
 	floor     int64
 	seen      struct { // TTLs of others, in answers
@@ -90,7 +91,7 @@ type Candidate struct {
 // fresh nonce at each call.
 func NewCandidate(timing Timing, random func() float64, secret func() string) *Candidate {
 	c := &Candidate{timing: timing, random: random, secret: secret, ready: true}
-	c.wake, c.back, c.heeded, c.regular, c.last = past, past, past, past, past
+	c.wake, c.back, c.heeded, c.regular, c.last, c.doubt = past, past, past, past, past, past
 	return c
 }
 
@@ -299,7 +300,7 @@ func (c *Candidate) acquired(now Reading, r Request, a Answer) Change {
 	case Won:
 		won := Lease{Sent: r.Sent, Life: c.timing.Life(), Guard: c.timing.Guard()}
 		if c.stopping || won.CancelIn(now) <= 0 {
-			c.uncertain = true
+			c.uncertain, c.doubt = true, now.Mono+c.timing.TTL
 			c.wake = now.Mono // adopts it, from a later reading
 			return c.Tick(now)
 		}
@@ -499,7 +500,7 @@ func (c *Candidate) hint(now Reading) {
 // failed takes note of a request of the campaign that had no usable answer.
 func (c *Candidate) failed(now Reading, r Request) {
 	if r.Kind == Acquire {
-		c.uncertain = true
+		c.uncertain, c.doubt = true, now.Mono+c.timing.TTL
 		if c.silent == past { // the first in a row: a suspension while it was under way does not count
 			c.silent = max(r.Sent.Mono, now.Mono-r.Bound)
 		}

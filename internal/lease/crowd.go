@@ -108,9 +108,9 @@ func (c *Candidate) Vacant(now Reading) {
 
 // Granted takes the hint that somebody was granted the lease. One of many who would ask soon, since
 // the lease before ends or has ended, asks when it would have asked anyway: no later than Retry
-// after it was answered last.
-func (c *Candidate) Granted() {
-	if c.state == Following && !c.flying && !c.uncertain && c.unknown == 0 && c.crowd > many {
+// after it was answered last. One that may have been granted it asks as before.
+func (c *Candidate) Granted(now Reading) {
+	if c.state == Following && !c.flying && now.Mono >= c.doubt && c.crowd > many {
 		c.wake, c.queued = max(c.wake, c.regular), false
 	}
 }

@@ -69,6 +69,16 @@ func TestFewOfACrowdAsk(t *testing.T) {
 	}
 }
 
+// lost has a question without an answer, and then one of which the answer says that another leads.
+func (b *bench) lost(wait time.Duration) {
+	b.t.Helper()
+	b.answers(b.next(), Unknown, Nothing)
+	b.sleep()
+	a := b.reply(Held)
+	a.Wait = wait
+	b.says(b.next(), a, Nothing)
+}
+
 // TestGrantedHint: one of many that waits for the end of the lease asks when it would have asked
 // anyway, and no later however often it hears that.
 func TestGrantedHint(t *testing.T) {
@@ -83,6 +93,17 @@ func TestGrantedHint(t *testing.T) {
 		"not so many":                         {many, func(*bench) {}, false},
 		"few, and a hint":                     {few, func(b *bench) { b.c.Vacant(b.now) }, false},
 		"a question without an answer is out": {many + 1, func(b *bench) { b.sleep(); b.answers(b.next(), Unknown, Nothing) }, false},
+		"a question without an answer, and one with": {many + 1, func(b *bench) { b.sleep(); b.lost(soon) }, false},
+		"that was a lease ago": {many + 1, func(b *bench) {
+			b.sleep()
+			began := b.now.Mono
+			for b.lost(soon); b.now.Mono < began+2*ttl; {
+				b.sleep()
+				a := b.reply(Held)
+				a.Wait = soon
+				b.says(b.next(), a, Nothing)
+			}
+		}, true},
 		"the lease is offered to it": {many + 1, func(b *bench) {
 			b.sleep()
 			a := b.reply(Held)
@@ -92,11 +113,10 @@ func TestGrantedHint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := following(t, test.others, soon)
-			answered := b.now.Mono
 			test.before(b)
 			before := b.c.Wait(b.now)
 			for range 3 {
-				b.c.Granted()
+				b.c.Granted(b.now)
 			}
 			after := b.c.Wait(b.now)
 			if !test.defers {
@@ -105,7 +125,7 @@ func TestGrantedHint(t *testing.T) {
 				}
 				return
 			}
-			near(t, "the next question after the last answer", b.now.Mono+after-answered, retry/2, retry)
+			near(t, "the next question after the last answer", after, retry/2, retry)
 			b.c.Vacant(b.now) // released again: it counts as before
 			near(t, "after a release", b.c.Wait(b.now), 0, Timing{TTL: ttl}.Ramp(test.others))
 		})
@@ -114,7 +134,7 @@ func TestGrantedHint(t *testing.T) {
 		b := following(t, many+1, soon)
 		b.sleep()
 		r := b.next()
-		b.c.Granted()
+		b.c.Granted(b.now)
 		a := b.reply(Held)
 		a.Wait = soon
 		b.says(r, a, Nothing)
@@ -125,7 +145,7 @@ func TestGrantedHint(t *testing.T) {
 		b.c.Crowd(many + 1)
 		b.lead()
 		before := b.c.Wait(b.now)
-		b.c.Granted()
+		b.c.Granted(b.now)
 		near(t, "the next renewal", b.c.Wait(b.now), before, before)
 	})
 }

@@ -498,6 +498,12 @@ func TestLeeway(t *testing.T) {
 		}, false},
 		{"the leaders are called", func(b *bench) { b.lead(); b.pass(ttl / 10); b.c.RollCall(b.now) }, false},
 		{"the lease is offered", func(b *bench) { b.lead(); b.c.Offer(b.now, b.c.Token(), "other") }, false},
+		{"a renewal has carried the offer", func(b *bench) {
+			b.lead()
+			b.c.Offer(b.now, b.c.Token(), "other")
+			b.sleep()
+			b.answers(b.next(), Kept, Renewed)
+		}, false},
 		{"another lease is being given back", func(b *bench) { b.lead(); b.c.releases = append(b.c.releases, release{}) }, false},
 		{"the work drains", func(b *bench) { b.lead(); b.c.End(b.now, Resigned) }, false},
 	} {

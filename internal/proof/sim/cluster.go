@@ -238,7 +238,7 @@ func (c *Cluster) happen(e event) {
 	case evOrder:
 		c.order(p, c.instances[e.arg], c.orders[e.serial])
 	case evGranted:
-		p.cand.Granted()
+		p.cand.Granted(p.reading())
 		p.turn()
 	case evRollCall:
 		p.cand.RollCall(p.reading())
