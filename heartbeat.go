@@ -183,7 +183,6 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat, ride *ride)
 	ctx, cancel := within(context.WithoutCancel(ctx), h.Bound)
 	defer cancel()
 	reply, err := bounded(ctx, &r.beating, func(ctx context.Context) (store.HeartbeatReply, error) { return r.heartbeat(ctx, c, ride) })
-	ride.refuse() // unless the call has begun
 	l.judge(ride != nil, err)
 	if !store.NeverSent(err) { // also if its answer was lost
 		r.entered.Store(true)
@@ -215,7 +214,7 @@ func (l *beatLoop) judge(rode bool, err error) {
 	}
 }
 
-// carry sends a heartbeat early for the sake of a ride, or refuses that.
+// carry sends a heartbeat early for the sake of a ride, or refuses that, also if no call has begun.
 func (l *beatLoop) carry(ctx context.Context, ride *ride) {
 	defer ride.refuse()
 	now := monotonic()

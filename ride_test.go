@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure/internal/hook"
+	"github.com/tenure-go/tenure/internal/lease"
 	"github.com/tenure-go/tenure/internal/memstore"
 	"github.com/tenure-go/tenure/internal/store"
 )
@@ -288,6 +289,26 @@ func TestRidesPauseAfterAFailure(t *testing.T) {
 	require.Equal(t, 8-3, l.alone, "heartbeats alone count, whether they fail or not")
 }
 
+// passengers are heartbeats that take every acquire along, and note how early they may go for it.
+type passengers struct{ within time.Duration }
+
+func (*passengers) next() lease.Beats { return lease.Beats{} }
+
+func (p *passengers) carry(_ context.Context, _ *store.Rider, within time.Duration) bool {
+	p.within = within
+	return true
+}
+
+// TestHeartbeatsGoEarlyByHalfARetry: no more, for the sake of a question.
+func TestHeartbeatsGoEarlyByHalfARetry(t *testing.T) {
+	beats := new(passengers)
+	l := &electionLoop{electionConfig: electionConfig{
+		electionShared: &electionShared{beats: beats}, store: &scriptedStore{}, timing: lease.Timing{Retry: 10 * time.Second},
+	}}
+	_, _ = l.ask(t.Context(), lease.Request{Kind: lease.Acquire, Rides: true})
+	require.Equal(t, 5*time.Second, beats.within)
+}
+
 // boundOfCarrier notes for how long what travels together is waited for.
 type boundOfCarrier struct {
 	store.Carrier
@@ -326,7 +347,6 @@ func TestWhatDoesNotRide(t *testing.T) {
 		l := newBeatLoop(r)
 		h, _ := l.beat.Next(monotonic())
 		l.send(t.Context(), h, nil)
-		time.Sleep(opts.Registry.HeartbeatInterval * 3 / 4)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		due := l.beat.Due()
@@ -336,6 +356,9 @@ func TestWhatDoesNotRide(t *testing.T) {
 			require.False(t, <-ride.ended, "no carrier")
 			return l.beat.Due() != due
 		}
+		time.Sleep(opts.Registry.HeartbeatInterval / 4)
+		require.False(t, rides(t.Context()), "it would go early by more than half of an interval")
+		time.Sleep(opts.Registry.HeartbeatInterval / 2)
 		require.False(t, rides(over))
 		r.left.Store(true)
 		require.False(t, rides(t.Context()))
