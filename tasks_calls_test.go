@@ -580,6 +580,30 @@ func TestCallsOfATurnTravelTogether(t *testing.T) {
 	})
 }
 
+// aloneTasks is a store of which it is not known whether its client pipelines.
+type aloneTasks struct{ *joinedTasks }
+
+func (aloneTasks) Pipelines() bool { return false }
+
+// TestCallsThatMayNotTravelTogether: if it is not known whether the client pipelines each flight
+// has one call.
+func TestCallsThatMayNotTravelTogether(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		s, a := &joinedTasks{Tasks: g.local, takes: time.Millisecond}, g.member("a")
+		a.taskConfig.store = aloneTasks{s}
+		for n := range 3 * maxCalls {
+			require.NoError(g, a.Register(Task{Name: fmt.Sprintf("t%03d", n), Schedule: Every(10 * time.Second), Run: g.run(0)}))
+		}
+		a.begin()
+		g.pass(15 * time.Second)
+		a.end()
+		require.Len(g, g.noted(), 3*maxCalls)
+		for _, calls := range s.took() {
+			require.Equal(g, 1, calls)
+		}
+	})
+}
+
 // TestEndsTravelWithTheNext: where many tasks are due one after the other the ends of their runs
 // travel with those that are due next, and none of these waits for an end. The end of a lone run
 // goes at once.

@@ -34,6 +34,8 @@ var planning = []bug{
 		old: "time.Duration(min(served, dueTogether))*dueSpacing\n", new: "time.Duration(served)*dueSpacing\n"},
 	{name: "second look put off", test: "TestJitter", breaks: "a task that is due alone is 5 ms late", file: "tasks_loop.go",
 		old: "max(l.dueAt, l.now-dueAhead) + time.Duration(min(served, dueTogether))*dueSpacing\n", new: "l.now + dueSpacing\n"},
+	{name: "flights of a client that may not pipeline", test: "TestCallsThatMayNotTravelTogether", breaks: "tasks never run with a client whose pipelines do nothing", file: "tasks_calls.go",
+		old: "able && to.Pipelines() {", new: "able && (to.Pipelines() || true) {"},
 	{name: "calls to the first that asks", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks registered late starve if calls are the bottleneck", file: "tasks_calls.go",
 		old: "\t\t\tl.calling[rank] = append(l.calling[rank], t)\n", new: "\t\t\t_ = rank\n"},
 	{name: "place of a call taken from those who wait", test: "TestTasksTakeTurnsAtTheCalls", breaks: "tasks that come later are served before those that were refused", file: "tasks_calls.go",
