@@ -38,6 +38,37 @@ func watched(t *testing.T, o tenure.ElectionOptions) (*tenure.Coordinator, *tele
 	return c, s
 }
 
+// counts counts what is recorded.
+type counts struct{ n atomic.Int64 }
+
+func (c *counts) Record(*telemetry.Metric, float64, ...string) { c.n.Add(1) }
+func (*counts) Forget(string)                                  {}
+
+// TestNothingIsRecordedAfterClose: a source that is closed is not told of anything more.
+func TestNothingIsRecordedAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := tenure.NewStandalone(tenure.Options{})
+		require.NoError(t, err)
+		require.NoError(t, c.Tasks().Register(tenure.Task{
+			Name: "t", Schedule: tenure.Every(time.Second), Run: func(context.Context, tenure.TaskRun) error { return nil },
+		}))
+		recorded := new(counts)
+		s := telemetry.Watch(c, recorded)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		time.Sleep(time.Minute)
+		s.Close()
+		synctest.Wait()
+		before := recorded.n.Load()
+		require.NotZero(t, before)
+		time.Sleep(time.Minute)
+		stop()
+		require.NoError(t, <-ended)
+		require.Equal(t, before, recorded.n.Load())
+	})
+}
+
 // TestRedisDownBehindAHealthCheck: a role whose health check fails hides no Redis that is down, be
 // it the same role or another.
 func TestRedisDownBehindAHealthCheck(t *testing.T) {
