@@ -731,6 +731,7 @@ func TestStopWithACommand(t *testing.T) {
 			asked := ask(c)
 			c.pass(hintSpacing / 2)
 			require.Zero(c, c.inbox("a"), "it was taken")
+			require.Len(c, a.told(EventCommandsUnread), 1)
 			stop(c, a)
 			began := c.now()
 			require.ErrorIs(c, <-asked, ErrStopped)

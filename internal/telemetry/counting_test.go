@@ -93,6 +93,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 	s.event(tenure.Event{Type: tenure.EventInstanceDown})
 	s.event(tenure.Event{Type: tenure.EventInstanceDown, Remote: true})
+	s.event(tenure.Event{Type: tenure.EventInstanceDown, Remote: true})
 	s.event(tenure.Event{Type: tenure.EventRedisClockStepped, Time: time.Now(), Dropped: 3})
 	s.call(tenure.Call{Name: "beat", Dropped: 4})
 	s.call(tenure.Call{Name: "renew", Err: errors.New("away")})
