@@ -616,10 +616,12 @@ func TestCommandEndInAnOutage(t *testing.T) {
 				a, _ := c.pair()
 				control := c.control("ops")
 				require.NoError(c, control.Undrain(background, "a")) // the scripts are loaded
-				a.backend.commands = commandHooks{Commands: a.backend.commands, end: once(func() { test.fails(c) })}
+				fails, tries := once(func() { test.fails(c) }), atomic.Int64{}
+				a.backend.commands = commandHooks{Commands: a.backend.commands, end: func() { tries.Add(1); fails() }}
 				began := c.now()
 				require.NoError(c, control.Drain(background, "a"))
 				require.Less(c, c.now()-began, test.want)
+				require.LessOrEqual(c, tries.Load(), 10+int64(test.want/commandBound), "it is tried less and less often")
 				c.pass(2 * time.Minute) // what hangs returns
 			})
 		})

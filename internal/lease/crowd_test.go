@@ -176,6 +176,16 @@ func TestVacantHintOfACrowd(t *testing.T) {
 	b.says(b.next(), a, Nothing)
 	b.c.Vacant(b.now)
 	near(t, "and the one after that", b.c.Wait(b.now), hintSpacing, hintSpacing)
+
+	b = newBench(t)
+	b.c.Crowd(10_000)
+	b.chance = 0
+	a.Wait = 10 * time.Millisecond
+	b.says(b.next(), a, Nothing)
+	wait = b.c.Wait(b.now)
+	b.chance = 0.9
+	b.c.Vacant(b.now)
+	near(t, "a hint puts nothing off", b.c.Wait(b.now), wait, wait)
 }
 
 // TestRegather: subscriptions that stand again all at once ask apart.

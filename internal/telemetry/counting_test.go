@@ -73,10 +73,13 @@ func TestWhatIsRecorded(t *testing.T) {
 		{Type: tenure.EventTaskStarted, Task: "t", Attempt: 1, Took: 4 * time.Second},
 		{Type: tenure.EventTaskFinished, Task: "t", Attempt: 1, Slot: slot, Took: 5 * time.Second, State: tenure.RunSucceeded},
 		{Type: tenure.EventTaskFailed, Task: "t", Attempt: 1, Slot: slot, State: tenure.RunAbandoned},
+		{Type: tenure.EventTaskAttemptFailed, Task: "t", Attempt: 1, Slot: slot, Took: 6 * time.Second},
+		{Type: tenure.EventTaskCanceled, Task: "t", Attempt: 2, Slot: slot, Took: 7 * time.Second},
 	} {
 		s.event(e)
 	}
-	require.Equal(t, []string{TaskLateness.Name + " 1 t", TaskDuration.Name + " 5 t"}, r.recorded())
+	took := TaskDuration.Name
+	require.Equal(t, []string{TaskLateness.Name + " 1 t", took + " 5 t", took + " 6 t", took + " 7 t"}, r.recorded())
 	s.call(tenure.Call{Name: "renew", Took: time.Second, Margin: 6 * time.Second})
 	s.call(tenure.Call{Name: "renew", Took: time.Second})
 	s.call(tenure.Call{Name: "acquire", Took: time.Second, Margin: 6 * time.Second})
@@ -105,6 +108,17 @@ func TestWhatIsCounted(t *testing.T) {
 	require.InDelta(t, 1, scrape(t, s, InstancesRemoved)[""], 0)
 	require.InDelta(t, 1, scrape(t, s, ClockSteps)[""], 0)
 	require.InDelta(t, 7, scrape(t, s, EventsDropped)[""], 0)
+}
+
+// TestSlotsAndAttemptsAreCounted: those that were passed over, and those that failed and were
+// followed by another.
+func TestSlotsAndAttemptsAreCounted(t *testing.T) {
+	_, s, _ := watchStandalone(t)
+	s.event(tenure.Event{Type: tenure.EventTaskSkipped, Task: "t", Count: 3})
+	s.event(tenure.Event{Type: tenure.EventTaskSkipped, Task: "t", Count: 2})
+	require.InDelta(t, 5, scrape(t, s, TaskSkipped)["t"], 0)
+	s.event(tenure.Event{Type: tenure.EventTaskAttemptFailed, Task: "t", Attempt: 1})
+	require.InDelta(t, 1, scrape(t, s, TaskRetries)["t"], 0)
 }
 
 // TestStepOfTheClockIsCountedOnce: each role sees it by itself, and so do the tasks. Not each sees

@@ -10,6 +10,8 @@ var controls = []bug{
 		old: "those that are not there may lead others\n		heard.Cut()\n", new: "\n"},
 	{name: "lease that is honoured has ended", test: "TestLastTermOfARole", breaks: "a status says that a term is over whose leader may still lead", file: "roles.go",
 		old: "0 < v.Until && v.Until <= now {", new: "0 < v.Until {"},
+	{name: "ends that are told without a pause", test: "TestCommandEndInAnOutage", breaks: "in an outage each command that has ended costs ten calls a second", file: "control_run.go",
+		old: "; pause = min(2*pause, commandBound) {", new: "; pause = min(pause, commandBound) {"},
 	{name: "start of a command that fails untold", test: "TestStopWithACommand", breaks: "an instance that may read its commands, and may not take them, says nothing", file: "control_run.go",
 		old: "			err = l.take(ctx)\n", new: "			_ = l.take(ctx)\n"},
 	{name: "command of a transfer given up too soon", test: "TestControlTransferWaitsForTheHeir", breaks: "an operator hears of an unknown error instead of that the heir does not ask", file: "control_run.go",

@@ -27,6 +27,8 @@ var hearing = []bug{
 		old: "&rider, l.timing.Retry/2)", new: "&rider, l.timing.Retry)"},
 	{name: "frequent heartbeats that hurry", test: "TestWhatDoesNotRide", breaks: "a process whose heartbeats are more frequent than its questions sends still more", file: "heartbeat.go",
 		old: "min(ride.within, l.r.opts.HeartbeatInterval/2)", new: "ride.within"},
+	{name: "hint that puts off", test: "TestVacantHintOfACrowd", in: "internal/lease", breaks: "a hint that the lease is free has the one of a crowd that was about to ask wait its turn again", file: crowds,
+		old: "c.apart(); at < c.wake {", new: "c.apart(); at > 0 {"},
 	{name: "doubt for ever", test: "TestGrantedHint", in: "internal/lease", breaks: "once a question of each of ten thousand followers had no answer, all ask at the end of each lease again", file: crowds,
 		old: "now.Mono >= c.doubt && c.crowd > many", new: "c.doubt == past && c.crowd > many"},
 	{name: "no doubt", test: "TestGrantedHint", in: "internal/lease", breaks: "one that was granted the lease by a lost answer hears of a grant, and nobody leads until it asks again", file: crowds,

@@ -23,6 +23,8 @@ var web = []bug{
 		old: "return s.missing(partTasks)", new: "return nil"},
 	{name: "removals by others counted", in: telemetry, test: "TestWhatIsCounted", breaks: "each process counts each instance that was removed, so that the sum is as many times too high", file: "internal/telemetry/source.go",
 		old: "		if !e.Remote {\n", new: "		if e.Type != \"\" {\n"},
+	{name: "slots that are passed over are not counted", in: telemetry, test: "TestSlotsAndAttemptsAreCounted", breaks: "tenure_task_skipped_total stays at 0", file: "internal/telemetry/source.go",
+		old: "		s.add(TaskSkipped, float64(e.Count), e.Task)\n", new: "		_ = e.Count\n"},
 	{name: "source that goes on", in: telemetry, test: "TestNothingIsRecordedAfterClose", breaks: "a program that makes its metrics anew counts into the old ones too, for ever", file: "internal/telemetry/source.go",
 		old: "	for _, stop := range s.stop {\n", new: "	for _, stop := range s.stop[:0] {\n"},
 	{name: "any call is a heartbeat", in: telemetry, test: "TestHeartbeatAge", breaks: "the age of the heartbeat is that of the last renewal, and no alert sees heartbeats that fail", file: "internal/telemetry/source.go",
