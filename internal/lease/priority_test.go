@@ -296,6 +296,28 @@ func TestPace(t *testing.T) {
 	turn(true, 8)
 }
 
+// TestOwnPace: a role that was given at a slow pace, since two processes differ by little or its
+// Preempt is long, does not hold up one that may go faster, nor do many of these hold up a slow one.
+func TestOwnPace(t *testing.T) {
+	rare, often := Timing{Preempt: 24 * time.Hour, Renew: 10 * time.Second}, Timing{Preempt: time.Minute, Renew: 10 * time.Second}
+	var p Pace
+	turn := func(now time.Duration, timing Timing, fewer int, want bool) {
+		t.Helper()
+		if got := p.Turn(now, timing, fewer); got != want {
+			t.Errorf("a turn at %v: %v", now, got)
+		}
+	}
+	turn(0, rare, 2, true)
+	turn(time.Minute-1, often, 2, false)
+	turn(time.Minute, often, 2, true)
+	turn(time.Minute+often.Preempt/100, often, 500, true) // a level of Priority
+	turn(time.Minute+often.Preempt/100+1, often, 500, false)
+	turn(2*time.Minute, rare, 2, true)
+	turn(3*time.Minute-1, often, 2, false)
+	turn(24*time.Hour, rare, 2, false)
+	turn(24*time.Hour+2*time.Minute, rare, 2, true)
+}
+
 // TestTurns: a leader gives way only if its process lets it, and is asked again until it does.
 func TestTurns(t *testing.T) {
 	b := newBench(t, func(timing *Timing) { timing.Preempt = 2 * ttl })

@@ -109,25 +109,30 @@ func (c *Candidate) Turns(turn func(fewer int) bool) { c.turn = turn }
 // none.
 type Pace struct {
 	begun bool
-	next  time.Duration // monotonic: none before, once it has begun
+	last  time.Duration // monotonic: the last one was given then, once it has begun
+	next  time.Duration // monotonic: the next one may be, at the pace of that
 }
 
 // Turn reports whether a role may be offered at a time of the monotonic clock to a process that
 // leads so many fewer, and counts that it is. Within Preempt that is a quarter of them, so that
-// several processes give one no more than its share, and at least one role. Many roles ask after
-// one renewal: they get what has come together since the one before.
+// several processes give one no more than its share, and at least one role. A role that may go
+// faster than the last one, since the difference is larger or its Preempt is shorter, does not wait
+// for the pace of that. Many roles ask after one renewal: they get what has come together since the
+// one before.
 func (p *Pace) Turn(now time.Duration, t Timing, fewer int) bool {
+	pace := t.Preempt / time.Duration(max(fewer/4, 1))
 	if !p.begun {
-		p.begun, p.next = true, now
+		p.begun, p.last, p.next = true, now, now
 	}
-	if now < p.next {
+	next := min(p.next, p.last+pace) // rule own-pace
+	if now < next {
 		return false
 	}
-	from, pace := now, t.Preempt/time.Duration(max(fewer/4, 1))
+	p.last = now
 	if pace <= t.Renew {
-		from -= min(t.Renew, now-p.next)
+		p.last -= min(t.Renew, now-next)
 	}
-	p.next = from + pace
+	p.next = p.last + pace
 	return true
 }
 
