@@ -37,7 +37,7 @@ type page struct {
 
 // pageQuery is what an answer should have of the instances.
 type pageQuery struct {
-	states        string // those that are wanted, once each, with a line break behind; "": all
+	states        string // those that are wanted, once each, with a line break behind each; "": all
 	part          string // of the ID
 	limit, offset int
 }
@@ -52,25 +52,55 @@ func pageQueryOf(r *request) (q pageQuery, err error) {
 		return q, err
 	}
 	query := r.URL.Query()
-	if states := query["state"]; len(states) > 0 { // thousands, perhaps: each is looked at once
-		slices.Sort(states)
-		q.states = strings.Join(slices.Compact(states), "\n") + "\n"
+	if q.states, err = statesOf(query["state"]); err != nil {
+		return q, err
 	}
 	q.part = query.Get("q")
 	return q, nil
+}
+
+// instanceStates are those that can be asked for, as in tenure.InstanceQuery.
+var instanceStates = []string{
+	string(tenure.InstanceJoining), string(tenure.InstanceActive), string(tenure.InstanceDraining),
+	string(tenure.InstanceDrifted), string(tenure.InstanceDown), string(tenure.InstanceUnknown),
+}
+
+// statesOf reads the parameters state. A misspelt one is refused: it would list nobody, as if all
+// were well. An empty one asks for none in particular.
+func statesOf(asked []string) (states string, err error) {
+	var wanted []string
+	for _, state := range asked { // thousands, perhaps
+		switch {
+		case state == "", slices.Contains(wanted, state):
+		case slices.Contains(instanceStates, state):
+			wanted = append(wanted, state)
+		default:
+			return "", &problem{Status: http.StatusBadRequest, Code: "parameter", Detail: fmt.Sprintf("state = %.100q: must be one of %s", state, strings.Join(instanceStates, ", "))}
+		}
+	}
+	slices.Sort(wanted)
+	for _, state := range wanted {
+		states += state + "\n"
+	}
+	return states, nil
+}
+
+// listedAs is the state by which an instance is asked for: the word of another program is unknown.
+func listedAs(state tenure.InstanceState) string {
+	if slices.Contains(instanceStates, string(state)) {
+		return string(state)
+	}
+	return string(tenure.InstanceUnknown)
 }
 
 // choose returns the instances that are asked for. Those that are not active come first.
 func (s *snapshot) choose(q pageQuery) page {
 	matched := s.sorted
 	if q.states != "" || q.part != "" {
-		wanted := make(map[tenure.InstanceState]bool)
-		for state := range strings.SplitSeq(q.states, "\n") {
-			wanted[tenure.InstanceState(state)] = true
-		}
+		wanted := strings.Split(q.states, "\n")
 		matched = nil
 		for _, i := range s.sorted {
-			if one := s.all[i]; (q.states == "" || wanted[one.State]) && strings.Contains(one.ID, q.part) {
+			if one := s.all[i]; (q.states == "" || slices.Contains(wanted, listedAs(one.State))) && strings.Contains(one.ID, q.part) {
 				matched = append(matched, i)
 			}
 		}
