@@ -17,8 +17,9 @@ import (
 type Options struct {
 	// Authorize decides who may do what. Nil: the endpoints that change something do not exist.
 	Authorize Authorizer
-	// GuardReads has Authorize asked for each read too, with ActionRead. The probes livez, readyz
-	// and leaderz stay open: what calls them has no credentials. False: reads are open.
+	// GuardReads has Authorize asked for each read too, with ActionRead. The status page itself and
+	// openapi.json, which say nothing of the cluster, stay open, and so do the probes livez, readyz
+	// and leaderz: what calls them has no credentials. False: reads are open.
 	GuardReads bool
 	// TrustedOrigins may send requests that change something from a page of theirs: "scheme://host"
 	// or "scheme://host:port". Others are refused by http.CrossOriginProtection. Default: none.

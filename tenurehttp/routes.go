@@ -43,7 +43,8 @@ func (h *Handler) table() []route {
 		probe("/livez", h.livez), probe("/readyz", h.readyz), probe("/leaderz", h.leaderz),
 		read("status", h.status), read("instances", h.instances), read("leader", h.leader), read("config", h.config), read("this", h.this),
 		read("snapshot", h.snapshot), read("instances/{id}", h.instance), read("tasks", h.tasks), read("tasks/{name}", h.task), read("tasks/{name}/runs", h.taskRuns),
-		read("role", h.role), read("terms", h.terms), read("log", h.log), read("events", h.events), read("commands", h.commandList), read("commands/{id}", h.command), read("openapi.json", h.openAPI),
+		read("role", h.role), read("terms", h.terms), read("log", h.log), read("events", h.events), read("commands", h.commandList), read("commands/{id}", h.command),
+		{http.MethodGet, api + "openapi.json", "", readable(h.openAPI)}, // as open as the page, which refers to it: a browser sends no token with a link
 	}
 	if h.opts.Authorize != nil {
 		for _, a := range actions {
