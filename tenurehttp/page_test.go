@@ -106,6 +106,25 @@ func TestPageUnderAPrefix(t *testing.T) {
 	})
 }
 
+// TestPrefixThatNothingTakesOff: a handler that is mounted without http.StripPrefix answers nothing,
+// and says why.
+func TestPrefixThatNothingTakesOff(t *testing.T) {
+	inSite(t, func(s *site) {
+		inner, _ := s.dashboard(tenurehttp.Options{})
+		mux := http.NewServeMux()
+		mux.Handle("/ops/tenure/", inner.Handler)
+		w := s.host(mux)
+		for _, path := range []string{"/ops/tenure/", "/ops/tenure/livez", "/ops/tenure/page/main.js", "/ops/tenure/api/cluster/status", "/ops/tenure/api/cluster/instances/a"} {
+			detail := w.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, path, "")["detail"]
+			require.Contains(s, detail, `http.StripPrefix("/ops/tenure", handler)`, path)
+		}
+		stripped := s.host(http.StripPrefix("/ops", inner.Handler))
+		for path, w := range map[string]*web{"/ops/tenure/livez": stripped, "/ops/none": stripped, "/none": inner, "/api/cluster/": inner, "/api/cluster/none": inner, "/page/none/": inner} {
+			require.Equal(s, "there is no such endpoint", w.refused(http.StatusNotFound, "no_endpoint", http.MethodGet, path, "")["detail"], path)
+		}
+	})
+}
+
 // TestPageHasNoMarkupOfOthers: no script of the page can make markup of a text, or code; the HTML
 // has neither a script nor a style in it; and modules import what there is.
 func TestPageHasNoMarkupOfOthers(t *testing.T) {

@@ -112,6 +112,37 @@ func (h *Handler) find(r *http.Request) (found *route, name string, allowed []st
 	return found, name, allowed
 }
 
+// nowhere is why a path leads to nothing. A handler that is mounted under a prefix which nothing
+// takes off finds no endpoint at all.
+func (h *Handler) nowhere(r *http.Request) error {
+	p := &problem{Status: http.StatusNotFound, Code: "no_endpoint", Detail: "there is no such endpoint"}
+	if prefix := h.unstripped(r); prefix != "" {
+		p.Detail += fmt.Sprintf(" (fix: if this handler is mounted under %.100q, mount it as http.StripPrefix(%.100q, handler))", prefix+"/", prefix)
+	}
+	return p
+}
+
+// unstripped is what stands before an endpoint in the path of a request of which nothing was taken
+// off; "": there is none.
+func (h *Handler) unstripped(r *http.Request) string {
+	path := r.URL.Path
+	sent, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil || sent.Path != path || strings.HasPrefix(path, api) || strings.HasPrefix(path, pagePath) {
+		return ""
+	}
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		for _, t := range h.routes {
+			if _, ok := t.matches(path[i:]); ok {
+				return path[:i]
+			}
+		}
+	}
+	return ""
+}
+
 // foreign is why a request from a page of another origin is refused. It may be none: a proxy that
 // replaces Host makes a page of this server look like one.
 func foreign(r *http.Request) error {
@@ -140,7 +171,7 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request) error {
 	found, name, allowed := h.find(r)
 	switch {
 	case len(allowed) == 0:
-		return &problem{Status: http.StatusNotFound, Code: "no_endpoint", Detail: "there is no such endpoint"}
+		return h.nowhere(r)
 	case found == nil:
 		w.Header().Set("Allow", strings.Join(append(allowed, http.MethodOptions), ", "))
 		if r.Method == http.MethodOptions {
