@@ -53,6 +53,7 @@ type Source struct {
 	hung     map[string]attempt    // by task: the attempt that is on and was counted as one that hangs
 	counts   *tenure.Counts        // the last that this process has counted as leader
 	unread   map[string]bool       // roles whose election was refused INFO
+	refused  time.Time             // when a call was last refused a right
 	steps    map[stepper]time.Time // of Redis's clock: when each has last seen one
 	stepAt   time.Time             // when the last one was counted
 	unbeaten bool                  // the last heartbeat had no usable answer
@@ -116,6 +117,11 @@ func (s *Source) call(c tenure.Call) {
 		failed = 1
 	}
 	s.add(RedisCallErrors, failed, c.Name)
+	if lacksRight(c.Err) && c.Name != "send_command" { // which the user of a service need not do
+		s.mu.Lock()
+		s.refused = time.Now()
+		s.mu.Unlock()
+	}
 	if c.Name == "beat" {
 		s.mu.Lock()
 		if s.unbeaten = c.Err != nil; !s.unbeaten {
@@ -127,6 +133,10 @@ func (s *Source) call(c tenure.Call) {
 		s.sink.Record(RenewSafety, c.Margin.Seconds(), RoleLabel(c.Role))
 	}
 }
+
+// refusalCounts is for how long a right counts as missing after a call was refused it. Some need it
+// seldom, and work when they are made again; an alert on it waits for five minutes.
+const refusalCounts = 8 * time.Minute
 
 // DefaultRole is the value of the label role for the default role.
 const DefaultRole = "default"
@@ -405,8 +415,8 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 	leads := make(map[string]bool)
 	s.mu.Lock()
 	unread, up := maps.Clone(s.unread), len(electors) > 0 || !s.unbeaten
+	inFlight, missing := 0, map[string]bool{"info": false, "publish": false, "subscribe": false, "scripts": time.Since(s.refused) < refusalCounts}
 	s.mu.Unlock()
-	inFlight, missing := 0, map[string]bool{"info": false, "publish": false, "subscribe": false, "scripts": false}
 	for _, e := range electors {
 		status := e.Status()
 		leads[e.Role()] = e.IsLeader()

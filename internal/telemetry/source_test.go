@@ -175,6 +175,72 @@ func TestRedisUpWithoutAnElection(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// answering is a hook that answers each command with an error of Redis, once there is one.
+type answering struct {
+	redis.Hook
+	text atomic.Pointer[string]
+}
+
+// redisError is an error that Redis has answered with.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
+func (redisError) RedisError() {}
+
+func (a *answering) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if text := a.text.Load(); text != nil && *text != "" {
+			cmd.SetErr(redisError(*text))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (a *answering) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestRightThatOnlyHeartbeatsLack: a right is missing, too, if no election needs it, until it was not
+// refused any more for a while.
+func TestRightThatOnlyHeartbeatsLack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := simnet.New(simnet.Options{})
+		defer net.Close()
+		net.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client, said := net.Client("a", nil), new(answering)
+		client.AddHook(said)
+		say := func(text string) { said.text.Store(&text) }
+		c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a", NoDefaultRole: true})
+		require.NoError(t, err)
+		s := telemetry.Watch(c, nowhere{})
+		defer s.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		missing := func() float64 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return gauge(s, telemetry.RightsMissing, "scripts")
+		}
+		require.Zero(t, missing())
+		say("LOADING Redis is loading the dataset in memory")
+		require.Zero(t, missing())
+		refused := "NOPERM this user has no permissions to run the 'evalsha' command"
+		say(refused)
+		require.InDelta(t, 1, missing(), 0)
+		say("")
+		require.InDelta(t, 1, missing(), 0, "other calls may need it")
+		time.Sleep(8 * time.Minute)
+		require.Zero(t, missing())
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
 // TestHandOverWithinAMillisecond: Redis's history has whole milliseconds. A hand-over that begins
 // and ends within one is the best there is, not one that nobody has measured.
 func TestHandOverWithinAMillisecond(t *testing.T) {
