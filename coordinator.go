@@ -109,7 +109,7 @@ func newCoordinator(opts Options, b backend) *Coordinator {
 	c.registry = newRegistry(b.registry, c.bus, opts, elections{
 		leading: c.leading, compared: c.compared,
 		leader:   func(ctx context.Context) (LeaderInfo, error) { return c.elector.holder(ctx) },
-		commands: c.commands.wait,
+		commands: c.commands.wait, unconnected: func() string { return c.elector.loop.report.unconnected() },
 	})
 	if opts.NoDefaultRole {
 		c.registry.elections.leader = nil

@@ -188,7 +188,7 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat, ride *ride)
 		r.entered.Store(true)
 	}
 	if err != nil {
-		l.faults.report(r.bus, EventHeartbeatFailed, err)
+		l.faults.report(r.bus, EventHeartbeatFailed, r.reasoned(ctx, err))
 		l.beat.Failed(monotonic(), h, errors.Is(err, ErrMisconfigured))
 		return
 	}
@@ -198,6 +198,18 @@ func (l *beatLoop) send(ctx context.Context, h membership.Heartbeat, ride *ride)
 	l.take(reply, l.beat.Answer(monotonic(), h, membership.BeatAnswer{
 		Verdict: reply.Verdict, Now: reply.Now, Started: reply.Started, Instances: reply.Instances,
 	}))
+}
+
+// reasoned adds to the error of a heartbeat whose time was over why there is no connection, as
+// electionReport.silence does: the client dials again and again, and says why that fails too late.
+func (r *Registry) reasoned(ctx context.Context, err error) error {
+	if r.elections.unconnected == nil || !errors.Is(err, context.DeadlineExceeded) && (ctx.Err() == nil || !errors.Is(err, context.Cause(ctx))) {
+		return err
+	}
+	if why := r.elections.unconnected(); why != "" {
+		return fmt.Errorf("%w; the subscription: %s", err, why)
+	}
+	return err
 }
 
 // judge decides whether the next heartbeats may take something along. After a ride that has failed

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -121,6 +122,33 @@ func (m *livingInstance) when(began time.Time, types ...EventType) (told []strin
 	}
 	m.events = nil
 	return told
+}
+
+// TestHeartbeatSilenceSaysWhy: the time of a heartbeat is over before the client has dialed as often
+// as it does. The error says all the same why there is no connection.
+func TestHeartbeatSilenceSaysWhy(t *testing.T) {
+	for _, every := range []time.Duration{200 * time.Millisecond, time.Second, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
+				return nil, errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")
+			}})
+			defer func() { require.NoError(t, client.Close()) }()
+			c, err := New(client, Options{Namespace: "shop", InstanceID: "a", NoDefaultRole: true, Registry: RegistryOptions{HeartbeatInterval: every}})
+			require.NoError(t, err)
+			failed := make(chan error, 1)
+			defer c.Observe(func(e Event) {
+				if e.Type == EventHeartbeatFailed {
+					failed <- e.Err
+				}
+			})()
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- c.Run(ctx) }() // ends with stop
+			require.ErrorContains(t, <-failed, "connection refused", every)
+			stop()
+			require.NoError(t, <-ended)
+		})
+	}
 }
 
 // TestFleet: the life of a fleet, as each of its processes reports it.

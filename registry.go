@@ -92,6 +92,9 @@ type elections struct {
 	compared func()
 	commands func()                                    // some wait for this process. It does not block; nil: nobody takes any
 	leader   func(context.Context) (LeaderInfo, error) // asks Redis for that of the default role; no Address. nil: there is none
+	// unconnected is why the subscription of the process has no connection; "": it stands, or that
+	// is not known. nil: there is none.
+	unconnected func() string
 }
 
 // newRegistry wants completed options.
