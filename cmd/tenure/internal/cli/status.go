@@ -288,6 +288,8 @@ func (v *clusterView) why(r tenure.RoleStatus) string {
 		said = append(said, v.claimed(r.Role)+" says that it leads: if its lease has another key, name that (LeaderKey, TENURE_LEADER_KEY)")
 	case v.said[r.Role] != "":
 		said = append(said, strings.TrimSuffix(v.said[r.Role], "."))
+	case v.Counts.Active == 0 && v.Counts.Drifted > 0:
+		said = append(said, "No instance is active: those that drifted are gone, cut off, or refused by Redis, as their logs say")
 	case v.Counts.Active == 0 && v.counted():
 		said = append(said, "No instance is active: nobody can lead")
 	default:

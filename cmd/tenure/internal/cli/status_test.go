@@ -57,6 +57,8 @@ func TestWhyNobodyLeads(t *testing.T) {
 	require.Equal(t, "web-1 says that it leads: if its lease has another key, name that (LeaderKey, TENURE_LEADER_KEY).", elsewhere.why(tenure.RoleStatus{Role: "a"}))
 	require.Equal(t, would, elsewhere.why(tenure.RoleStatus{Role: "b"}))
 	require.Contains(t, elsewhere.why(tenure.RoleStatus{Last: lapsed}), would, "its record may be older than the end of its lease")
+	require.Equal(t, "No instance is active: those that drifted are gone, cut off, or refused by Redis, as their logs say.",
+		(&clusterView{Counts: tenure.Counts{Drifted: 3, Total: 3}}).why(tenure.RoleStatus{}))
 	refuses := &clusterView{Redis: source.Server{Refuses: "it is a replica"}, said: map[string]string{"": "web-1 knows less"}}
 	require.Equal(t, "Last led by web-1, whose term lapsed: it has died or was cut off. Redis refuses every lease: it is a replica.",
 		refuses.why(tenure.RoleStatus{Last: lapsed, Waiting: tenure.WaitHold, Wait: time.Second}), "no time ends that")
@@ -130,9 +132,10 @@ instances 1 active   healthy: yes
 		require.Equal(t, said{code: exitNot, out: `shop                                              redis, by http://web, 1.2s ago
 
 export   NO LEADER for 14s  Last led by web-1, whose term lapsed: it has died or
-         was cut off. No instance is active: nobody can lead. Election possible
-         in 15s.
-mail     NO LEADER  No instance is active: nobody can lead.
+         was cut off. No instance is active: those that drifted are gone, cut
+         off, or refused by Redis, as their logs say. Election possible in 15s.
+mail     NO LEADER  No instance is active: those that drifted are gone, cut off,
+         or refused by Redis, as their logs say.
 
 instances 0 active, 1 joining, 2 draining, 4 drifted (web-1, silent for 1m 0s; web-2, silent for 2m 0s; web-3, silent for 3m 0s; …), 1 down (web-5, silent for 5m 0s), 6 unknown   healthy: no
 tasks     7, next "second" in 42s. 2 overdue: "late". 3 failing: "third", 3 times in a row, last 1m 0s ago on web-2: no \x1b disk
