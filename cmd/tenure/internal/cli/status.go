@@ -311,6 +311,25 @@ func (v *clusterView) claimed(role string) string {
 	return ""
 }
 
+// leadNow are the instances with what they lead now, as far as the roles are known: their own word is
+// as old as their last heartbeat.
+func (v *clusterView) leadNow() []tenure.Instance {
+	known, leads := make(map[string]bool), make(map[string][]string)
+	for _, r := range v.Roles {
+		known[r.Role] = true
+		if r.Led && r.Leader.Token != 0 {
+			leads[r.Leader.InstanceID] = append(leads[r.Leader.InstanceID], r.Role)
+		}
+	}
+	all := slices.Clone(v.all)
+	for i, one := range all {
+		rest := slices.DeleteFunc(slices.Clone(one.Leading), func(role string) bool { return known[role] })
+		all[i].Leading = append(rest, leads[one.ID]...)
+		slices.Sort(all[i].Leading)
+	}
+	return all
+}
+
 // reasonText says how a term ended.
 func reasonText(reason string) string {
 	if text, known := map[string]string{

@@ -25,6 +25,23 @@ func TestFrameIsWhole(t *testing.T) {
 	require.Regexp(t, `(?m)^reports .*\n\ninstances 0 active`, frame.String())
 }
 
+// TestFrameHasOneLeader: the instances lead what the roles above say, and not what they led when
+// they sent their last heartbeat.
+func TestFrameHasOneLeader(t *testing.T) {
+	led := func(role, by string) tenure.RoleStatus {
+		return tenure.RoleStatus{Role: role, Led: true, Leader: tenure.LeaderInfo{InstanceID: by, Token: 7}}
+	}
+	view := &clusterView{
+		Roles: []tenure.RoleStatus{led("", "a"), led("export", "b"), {Role: "ingest"}, {Role: "mail", Led: true, Leader: tenure.LeaderInfo{InstanceID: "a"}}},
+		all:   []tenure.Instance{{ID: "a", Leading: []string{"export", "ingest", "left out"}}, {ID: "b", Leading: []string{"", "export"}}, {ID: "c"}},
+	}
+	var frame bytes.Buffer
+	(&top{app: &app{}, last: view}).frame(&frame, 0)
+	require.Regexp(t, `(?m)^a +- +default,left out `, frame.String())
+	require.Regexp(t, `(?m)^b +- +export `, frame.String())
+	require.Equal(t, []string{"", "export"}, view.all[1].Leading, "its own word stays as it was")
+}
+
 // TestWhyNobodyLeads: what is said of a role without a leader is sentences, and each reason has its
 // own.
 func TestWhyNobodyLeads(t *testing.T) {

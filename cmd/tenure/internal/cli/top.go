@@ -206,7 +206,7 @@ func (t *top) frame(w io.Writer, height int) {
 		forInstances = max(left-min(forTasks, len(t.last.Tasks)), 1)
 	}
 	fmt.Fprintln(w)
-	all := slices.Clone(t.last.all)
+	all := t.last.leadNow()
 	slices.SortStableFunc(all, func(a, b tenure.Instance) int { return rank(a.State) - rank(b.State) })
 	section(w, instancesGrid(all, t.format == out.Wide), "no instance", forInstances)
 	fmt.Fprintln(w)
