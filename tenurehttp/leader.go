@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/store"
 )
 
 // The headers of what only the leader serves.
@@ -168,7 +169,8 @@ func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderErr
 // as Redirect does, and its answer back. With the header X-Forwarded-For it says who asks, and with
 // X-Forwarded-Host and X-Forwarded-Proto for which host and how; what a proxy before has said in
 // those two, or in Forwarded, stays as it is. A request that was forwarded already is rejected:
-// leaders may change meanwhile. If the leader cannot be reached, the answer is 502; if
+// leaders may change meanwhile. If the leader cannot be reached, the answer is 502, with
+// Retry-After if there was no connection, so that the request was not sent; if
 // http.MaxBytesHandler before this one refuses the body, it is 413. Nil is a transport like
 // http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says, keeps as many
 // connections to it as to all hosts, and waits for at most a minute for an answer to begin. Give
@@ -221,9 +223,13 @@ func unforwarded(ctx context.Context, err error, leader tenure.NotLeaderError) e
 	if ctx.Err() != nil {
 		return interrupted(ctx, context.Cause(ctx))
 	}
-	return &problem{
+	p := &problem{
 		Status: http.StatusBadGateway, Code: "leader_unreachable", Detail: "the leader cannot be reached", Role: leader.Role, Leader: leader.Leader, Address: leader.Address,
 	}
+	if store.NeverSent(err) { // its process may answer its last requests, and another leads in a moment
+		p.Detail, p.retry = "the leader cannot be reached: the request was not sent to it", 1
+	}
+	return p
 }
 
 // straight is a transport between the instances of one service: a proxy to the world outside must

@@ -187,6 +187,21 @@ func TestProxy(t *testing.T) {
 	})
 }
 
+// TestProxySaysWhatWasNotSent: a leader that stops takes no new connection. What was not sent to it
+// may be asked for again, be it an order; what was may have been done.
+func TestProxySaysWhatWasNotSent(t *testing.T) {
+	stops, dies := httptest.NewServer(http.NotFoundHandler()), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	stops.Close()
+	defer dies.Close()
+	for address, retry := range map[string]string{stops.URL: "1", dies.URL: ""} {
+		answered := httptest.NewRecorder()
+		tenurehttp.Proxy(nil)(answered, httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("{}")), tenure.NotLeaderError{Leader: "b", Address: address})
+		require.Equal(t, http.StatusBadGateway, answered.Code)
+		require.Equal(t, retry, answered.Header().Get("Retry-After"))
+		require.Equal(t, retry != "", strings.Contains(answered.Body.String(), "was not sent"), answered.Body)
+	}
+}
+
 // TestProxyPassesOnWhatOthersSay: a proxy in front of all instances ends TLS and knows the name
 // that was asked for. The leader hears of both, whichever instance the request came in by.
 func TestProxyPassesOnWhatOthersSay(t *testing.T) {
