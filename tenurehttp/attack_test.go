@@ -251,7 +251,7 @@ func TestParameters(t *testing.T) {
 		}
 		w, _ := s.dashboard(tenurehttp.Options{})
 		for _, path := range []string{"snapshot?limit=x", "snapshot?limit=-1", "snapshot?limit=10001", "snapshot?offset=-1", "terms?limit=101", "log?limit=1001", "commands?limit=501",
-			"tasks/t/runs?limit=99999999999999999999", "snapshot?state=drifed", "snapshot?state=active&state=dead"} {
+			"tasks/t/runs?limit=99999999999999999999", "snapshot?state=drifed", "snapshot?state=active&state=dead", "leader?role=export"} {
 			w.refused(http.StatusBadRequest, "parameter", http.MethodGet, "/api/cluster/"+path, "")
 		}
 		for _, query := range []string{"x=1;role=export", "x=1&amp;role=export", "role=%zz"} {

@@ -3,6 +3,7 @@ package tenurehttp
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net"
 	"net/http"
@@ -145,6 +146,9 @@ type leaderAnswer struct {
 
 // leader serves who leads the default role.
 func (h *Handler) leader(w http.ResponseWriter, r *request) error {
+	if role := r.URL.Query().Get("role"); role != "" { // who leads the default one is no answer
+		return &problem{Status: http.StatusBadRequest, Code: "parameter", Detail: fmt.Sprintf("role = %.100q: leader is about the default role (fix: ask role?role=NAME)", role)}
+	}
 	s, a, err := h.look(r.Context())
 	if err != nil {
 		return err
