@@ -222,7 +222,7 @@ func (s *TaskScheduler) Forget(ctx context.Context, name string) error {
 	case reply.Verdict == store.TaskKnown:
 		return fmt.Errorf("%w: task %q, by the leader", ErrRegistered, name)
 	case reply.Verdict == store.TaskUnled:
-		return fmt.Errorf("%w: nobody has led for %v, so that nobody knows whether task %q is registered", ErrNoLeader, knownWithin, name)
+		return fmt.Errorf("%w that has led for %v yet, so that it is not known whether task %q is registered (fix: try again when one has)", ErrNoLeader, knownWithin, name)
 	}
 	return nil
 }

@@ -841,6 +841,7 @@ func TestForget(t *testing.T) {
 		b.start()
 		c.pass(30 * time.Second)
 		require.ErrorIs(c, control.Forget(ctx, "old"), ErrNoLeader, "it may be about to take it over")
+		require.ErrorContains(c, control.Forget(ctx, "old"), "no leader that has led for 1m0s yet", "there is one")
 		c.pass(time.Minute)
 		require.NoError(c, control.Forget(ctx, "old"))
 		list, err := b.Tasks().List(ctx)
