@@ -204,7 +204,13 @@ func (a *app) tasksCommand() *cobra.Command {
 		if prefix != "" || ofRole || len(states.wanted) > 0 {
 			empty = "no such task"
 		}
-		return list(a, all, empty, func(wide bool) out.Grid { return tasksGrid(all, wide) })
+		now := time.Now()
+		if clock, is := from.(interface {
+			Now(ctx context.Context) time.Time
+		}); is && a.format.Person() {
+			now = clock.Now(ctx)
+		}
+		return list(a, all, empty, func(wide bool) out.Grid { return tasksGrid(all, now, wide) })
 	})
 	command.Flags().StringVar(&prefix, "prefix", "", "only those whose names begin so")
 	command.Flags().StringVarP(&a.flags.role, "role", "r", "", "only those of a role; default is the default one")
@@ -216,8 +222,8 @@ func (a *app) tasksCommand() *cobra.Command {
 // follows can be seen.
 const shownPause = 48
 
-func tasksGrid(all []tenure.TaskStatus, wide bool) out.Grid {
-	now := time.Now()
+// tasksGrid is a table of the tasks, at a time by Redis's clock.
+func tasksGrid(all []tenure.TaskStatus, now time.Time, wide bool) out.Grid {
 	g := out.Grid{Head: []string{"TASK", "STATE", "NEXT", "LAST", "RESULT"}}
 	if wide {
 		g.Head = append(g.Head, "ROLE", "SCHEDULE", "ON", "FAILURES", "SKIPPED", "ERROR")

@@ -325,7 +325,7 @@ func TestInstanceThatLeadsMany(t *testing.T) {
 // TestLongReasonOfAPause: nor are the other tasks by the reason of a pause.
 func TestLongReasonOfAPause(t *testing.T) {
 	table := func(reason string, wide bool) string {
-		return tasksGrid([]tenure.TaskStatus{{Name: "rates", Paused: true, Pause: tenure.TaskPause{By: "ann", Reason: reason}}}, wide).Rows[0][1]
+		return tasksGrid([]tenure.TaskStatus{{Name: "rates", Paused: true, Pause: tenure.TaskPause{By: "ann", Reason: reason}}}, time.Now(), wide).Rows[0][1]
 	}
 	require.Equal(t, "paused by ann: the bank is down", table("the bank is down", false))
 	long := "das Rechenzentrum zieht um, näheres im Kanal"

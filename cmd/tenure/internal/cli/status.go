@@ -137,6 +137,17 @@ func (v *clusterView) judge(least int) {
 // there are none, that may be why.
 func (v *clusterView) counted() bool { return len(v.unread) == 0 || v.Counts.Total > 0 }
 
+// now is the time by Redis's clock, by which tasks are due and changes are dated: that of this machine
+// may be another one. It is known if somebody leads.
+func (v *clusterView) now() time.Time {
+	for _, r := range v.Roles {
+		if r.Led && r.Leader.Token != 0 && !r.Leader.Since.IsZero() && r.For > 0 {
+			return r.Leader.Since.Add(r.For)
+		}
+	}
+	return v.At
+}
+
 // writeStatus writes the view for people, with at most so many lines for the roles; 0: all of them.
 func writeStatus(w io.Writer, v *clusterView, most int) {
 	head := out.Plain(serverText(v.Redis))
@@ -144,8 +155,9 @@ func writeStatus(w io.Writer, v *clusterView, most int) {
 	fmt.Fprintf(w, "%s%s%s\n\n", name, strings.Repeat(" ", max(80-len(name)-len([]rune(head)), 2)), head)
 	v.writeRoles(w, most)
 	fmt.Fprintln(w)
+	now := v.now()
 	fmt.Fprintln(w, "instances "+v.instances()+map[bool]string{true: "   healthy: yes", false: "   healthy: no"}[v.Healthy])
-	if text := tasksLine(v.Tasks, v.At); text != "" {
+	if text := tasksLine(v.Tasks, now); text != "" {
 		fmt.Fprintln(w, "tasks     "+out.Plain(text))
 	}
 	shown := v.Recent[max(len(v.Recent)-3, 0):]
@@ -154,7 +166,7 @@ func writeStatus(w io.Writer, v *clusterView, most int) {
 		if i == len(shown)-1 {
 			label = "recent    "
 		}
-		fmt.Fprintln(w, label+out.Plain(out.At(change.Time, v.At)+"  "+changeText(change)))
+		fmt.Fprintln(w, label+out.Plain(out.At(change.Time, now)+"  "+changeText(change)))
 	}
 	for _, problem := range v.Problems {
 		if !strings.HasSuffix(problem, "has no leader") {

@@ -42,6 +42,23 @@ func TestFrameHasOneLeader(t *testing.T) {
 	require.Equal(t, []string{"", "export"}, view.all[1].Leading, "its own word stays as it was")
 }
 
+// TestFrameGoesByRedis: by the clock of this machine, ten minutes behind that of Redis, no task would
+// be due for ten minutes.
+func TestFrameGoesByRedis(t *testing.T) {
+	here := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	since := here.Add(5 * time.Minute)
+	view := &clusterView{
+		At: here, Roles: []tenure.RoleStatus{{Role: "mail"}, {Led: true, For: 5 * time.Minute, Leader: tenure.LeaderInfo{InstanceID: "a", Token: 7, Since: since}}},
+		Tasks: []tenure.TaskStatus{{Name: "tick", Next: here.Add(10*time.Minute + 2*time.Second)}},
+	}
+	var frame bytes.Buffer
+	(&top{app: &app{}, last: view}).frame(&frame, 0)
+	require.Contains(t, frame.String(), `next "tick" in 2s`)
+	require.Regexp(t, `(?m)^tick +ok +in 2s `, frame.String())
+	view.Roles = nil
+	require.Equal(t, here, view.now())
+}
+
 // TestWhyNobodyLeads: what is said of a role without a leader is sentences, and each reason has its
 // own.
 func TestWhyNobodyLeads(t *testing.T) {

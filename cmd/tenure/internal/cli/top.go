@@ -212,7 +212,7 @@ func (t *top) frame(w io.Writer, height int) {
 	fmt.Fprintln(w)
 	tasks := slices.Clone(t.last.Tasks)
 	slices.SortStableFunc(tasks, func(a, b tenure.TaskStatus) int { return urgency(a) - urgency(b) })
-	section(w, tasksGrid(tasks, t.format == out.Wide), "no task has run here yet", forTasks)
+	section(w, tasksGrid(tasks, t.last.now(), t.format == out.Wide), "no task has run here yet", forTasks)
 }
 
 // status writes what status says. If height does not do for it and for the tables, the roles take

@@ -213,6 +213,27 @@ func (r *Redis) server(ctx context.Context) (redis.UniversalClient, error) {
 	return r.Client, nil
 }
 
+// Now is the time by Redis's clock, or by this machine's if Redis does not say it.
+func (r *Redis) Now(ctx context.Context) time.Time {
+	said := make(chan time.Time, 1)
+	_ = abandon(ctx, func() error {
+		server, err := r.server(ctx)
+		if err == nil {
+			var now time.Time
+			if now, err = server.Time(ctx).Result(); err == nil {
+				said <- now
+			}
+		}
+		return err
+	})
+	select {
+	case now := <-said:
+		return now
+	default:
+		return time.Now()
+	}
+}
+
 // last are the changes of the last entries of the log, so many. An entry about several instances is
 // as many changes.
 func last(changes []tenure.Change, entries int) []tenure.Change {
