@@ -122,6 +122,9 @@ func (h *Handler) nowhere(r *http.Request) error {
 	return p
 }
 
+// maxPrefix is the longest prefix that is looked for: anybody may send a path of a million slashes.
+const maxPrefix = 200
+
 // unstripped is what stands before an endpoint in the path of a request of which nothing was taken
 // off; "": there is none.
 func (h *Handler) unstripped(r *http.Request) string {
@@ -130,7 +133,7 @@ func (h *Handler) unstripped(r *http.Request) string {
 	if err != nil || sent.Path != path || strings.HasPrefix(path, api) || strings.HasPrefix(path, pagePath) {
 		return ""
 	}
-	for i := 1; i < len(path); i++ {
+	for i := 1; i < min(len(path), maxPrefix); i++ {
 		if path[i] != '/' {
 			continue
 		}

@@ -224,6 +224,8 @@ func (a *API) problem(r *http.Request, response *http.Response, kind string) err
 		e.text = fmt.Sprintf("the API at %s does not know who asks (fix: TENURE_API_TOKEN or TENURE_API_TOKEN_FILE; or TENURE_API_USER and TENURE_API_PASSWORD)", at)
 	case p.Code == "forbidden":
 		e.text = fmt.Sprintf("the API at %s refuses it: %s (fix: its Options.Authorize says who may)", at, p.Detail)
+	case p.Code == "no_endpoint" && strings.Contains(p.Detail, "(fix: "):
+		e.text = fmt.Sprintf("the API at %s: %s", at, p.Detail)
 	case p.Code == "no_endpoint" && r.Method == http.MethodPost:
 		e.text = fmt.Sprintf("the API at %s takes no commands (fix: its program must set tenurehttp.Options.Authorize)", at)
 	case p.Code == "no_endpoint":
