@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,13 @@ type Elector struct {
 	over       func(error)               // hears then of its error; must not block
 	asked      callGate
 	listeners  atomic.Int64 // as they were counted last; 0: not yet
+	beside     keptBeside
+}
+
+// keptBeside is what another package of this module keeps with an elector.
+type keptBeside struct {
+	once  sync.Once
+	value any
 }
 
 // phases of an elector or a coordinator.

@@ -101,6 +101,11 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 		return at, elector.(*Elector).phase.Load() == phaseStopped // it never ran
 	}
 	hook.ElectionDown = func(elector any) bool { return elector.(*Elector).loop.status.Load().down }
+	hook.Beside = func(elector any, fill func() any) any {
+		beside := &elector.(*Elector).beside
+		beside.once.Do(func() { beside.value = fill() })
+		return beside.value
+	}
 	hook.TaskNames = func(coordinator any) (names []string) {
 		for _, role := range coordinator.(*Coordinator).tasks.all() {
 			for _, r := range role.known() {

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/hook"
 	"github.com/tenure-go/tenure/internal/store"
 )
 
@@ -42,10 +44,9 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 //
 // Who leads is known without asking Redis, except right after a change: then one request asks
 // Redis, and the others wait for its answer. As long as the leader has no address, one request a
-// second asks again. e, next and elsewhere must not be nil.
+// second asks again. All handlers of e share what they know, so that a framework may make one for
+// each request. e, next and elsewhere must not be nil.
 func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.Handler {
-	asked := &cell[tenure.LeaderInfo]{load: e.Leader}
-	var known atomic.Pointer[knownLeader] // the last one that was read
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		led := false
 		err := e.Do(r.Context(), func(ctx context.Context, _ tenure.Term) error {
@@ -73,14 +74,14 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 		is := tenure.LeaderInfo{InstanceID: leader.Leader, Token: leader.Token}
 		if leader.Leader == "" || leader.Address == "" && leader.Token != 0 {
 			var answer *tenure.LeaderInfo
-			began := time.Now()
-			if last := known.Load(); last.counts(is) {
+			began, shared := time.Now(), leaderOf(e)
+			if last := shared.known.Load(); last.counts(is) {
 				answer = &last.LeaderInfo
-			} else if v, err := asked.anew(r.Context()); err == nil && v.err == nil && !v.at.Before(began) && v.value.InstanceID != e.InstanceID() {
+			} else if v, err := shared.asked.anew(r.Context()); err == nil && v.err == nil && !v.at.Before(began) && v.value.InstanceID != e.InstanceID() {
 				// It is no answer from before, which there may be while Redis hangs. And this
 				// process, which does not lead, still holds the lease while its term drains.
 				answer = &v.value
-				known.Store(&knownLeader{*answer, v.at})
+				shared.known.Store(&knownLeader{*answer, v.at})
 			}
 			if answer != nil { // which may be about a leader that this process has not heard of yet
 				leader.Leader, leader.Token, leader.Address = answer.InstanceID, answer.Token, answer.Address
@@ -119,6 +120,18 @@ func cutOff(ctx context.Context, w http.ResponseWriter) (release func()) {
 			<-done // else it would be about the next request
 		}
 	}
+}
+
+// sharedLeader is what all handlers of one elector know of the leader.
+type sharedLeader struct {
+	asked *cell[tenure.LeaderInfo]
+	known atomic.Pointer[knownLeader] // the last one that was read
+}
+
+// leaderOf returns that of an elector, which keeps it. A handler cannot: echo.WrapMiddleware, and
+// what is written by hand for gin, make a new one for each request.
+func leaderOf(e *tenure.Elector) *sharedLeader {
+	return hook.Beside(e, func() any { return &sharedLeader{asked: &cell[tenure.LeaderInfo]{load: e.Leader}} }).(*sharedLeader)
 }
 
 // knownLeader is a leader that was read then.
@@ -173,8 +186,9 @@ func Redirect(w http.ResponseWriter, r *http.Request, leader tenure.NotLeaderErr
 // Retry-After if there was no connection, so that the request was not sent; if
 // http.MaxBytesHandler before this one refuses the body, it is 413. Nil is a transport like
 // http.DefaultTransport that goes straight to the leader, whatever HTTP_PROXY says, keeps as many
-// connections to it as to all hosts, and waits for at most a minute for an answer to begin. Give
-// it one of your own if the instances have certificates that are not trusted by default.
+// connections to it as to all hosts, and waits for at most a minute for an answer to begin. All
+// that are made with nil share it, so that a framework may make one for each request. Give it one
+// of your own if the instances have certificates that are not trusted by default.
 func Proxy(transport http.RoundTripper) Elsewhere {
 	if transport == nil {
 		transport = straight()
@@ -232,17 +246,30 @@ func unforwarded(ctx context.Context, err error, leader tenure.NotLeaderError) e
 	return p
 }
 
+// straights are the last transport that straight has made, and what it was made of.
+var straights struct {
+	mu       sync.Mutex
+	of, made *http.Transport
+}
+
 // straight is a transport between the instances of one service: a proxy to the world outside must
-// not get their requests, and a leader that is frozen must not hold them.
+// not get their requests, and a leader that is frozen must not hold them. It is the same each time,
+// unless the application has replaced http.DefaultTransport meanwhile: the connections of one that
+// was made for a single request would stay open behind it.
 func straight() http.RoundTripper {
 	standard, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the application has replaced it
 		return http.DefaultTransport
 	}
-	transport := standard.Clone()
-	transport.Proxy, transport.ResponseHeaderTimeout = nil, time.Minute
-	transport.MaxIdleConnsPerHost = transport.MaxIdleConns // all go to one host, which has 2 else
-	return transport
+	straights.mu.Lock()
+	defer straights.mu.Unlock()
+	if straights.of != standard {
+		transport := standard.Clone()
+		transport.Proxy, transport.ResponseHeaderTimeout = nil, time.Minute
+		transport.MaxIdleConnsPerHost = transport.MaxIdleConns // all go to one host, which has 2 else
+		straights.of, straights.made = standard, transport
+	}
+	return straights.made
 }
 
 // name puts the leader into the header of the answer, if it can stand there.

@@ -1,5 +1,5 @@
-// Package hook is how tenuretest, the metrics and the proof reach into package tenure without
-// public names for it. Package tenure sets the variables when it is loaded.
+// Package hook is how tenuretest, tenurehttp, the metrics and the proof reach into package tenure
+// without public names for it. Package tenure sets the variables when it is loaded.
 package hook
 
 import (
@@ -60,6 +60,10 @@ var ElectionEnded func(elector any) (at time.Time, ended bool)
 // ElectionDown reports whether Redis gives a *tenure.Elector no usable answer, as the last of its
 // events of that says.
 var ElectionDown func(elector any) bool
+
+// Beside returns what fill has returned when it was first called for a *tenure.Elector, which keeps
+// it for as long as it lives.
+var Beside func(elector any, fill func() any) any
 
 // TaskNames are the tasks that a *tenure.Coordinator has registered. It asks nobody.
 var TaskNames func(coordinator any) []string

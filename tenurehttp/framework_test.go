@@ -1,0 +1,63 @@
+package tenurehttp_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/tenurehttp"
+)
+
+// eachRequest is a handler that is made anew for each request, as echo.WrapMiddleware does, and
+// what is mostly written for gin.
+func eachRequest(e *tenure.Elector, elsewhere func() tenurehttp.Elsewhere) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tenurehttp.LeaderOnly(e, http.NotFoundHandler(), elsewhere()).ServeHTTP(w, r)
+	})
+}
+
+// TestHandlerForEachRequest: handlers that are made for one request each know together who leads:
+// they do not ask Redis for each.
+func TestHandlerForEachRequest(t *testing.T) {
+	inSite(t, func(s *site) {
+		f := newFleet(s)
+		a, _ := f.join("a", "", tenurehttp.Reject) // without an address: Redis is asked for it
+		s.until(a.IsLeader)
+		counting := s.client("b")
+		b, err := tenure.New(counting.Client, tenure.Options{Namespace: "shop", InstanceID: "b"})
+		require.NoError(s, err)
+		s.run(b)
+		s.until(func() bool { return b.Elector().Status().Leader == "a" })
+		w := s.host(eachRequest(b.Elector(), func() tenurehttp.Elsewhere { return tenurehttp.Reject }))
+		before := counting.sent.Load()
+		for range 100 {
+			w.refused(http.StatusServiceUnavailable, "not_leader", http.MethodGet, "/x", "")
+		}
+		require.Less(s, counting.sent.Load()-before, int64(20))
+	})
+}
+
+// TestProxyForEachRequest: proxies that are made for one request each keep their connections.
+func TestProxyForEachRequest(t *testing.T) {
+	var made atomic.Int32
+	leader := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	leader.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			made.Add(1)
+		}
+	}
+	leader.Start()
+	defer leader.Close()
+	const requests = 50
+	for range requests {
+		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), httptest.NewRecorder()
+		tenurehttp.Proxy(nil)(w, r, tenure.NotLeaderError{Leader: "a", Address: leader.URL})
+		require.Equal(t, http.StatusOK, w.Code)
+	}
+	require.Less(t, made.Load(), int32(requests/2))
+}
