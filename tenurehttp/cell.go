@@ -161,6 +161,13 @@ func (c *cell[T]) look(spacing time.Duration) <-chan struct{} {
 	return c.flight // nil if the last load has just failed
 }
 
+// silent reports whether Redis has given no answer a while ago.
+func (c *cell[T]) silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Is(c.err, tenure.ErrUnreachable) && time.Since(c.failed) < failedFor
+}
+
 // peek returns the value as it is, without a load. false: there is none, or it is as old as that,
 // or it may not be as it is any more.
 func (c *cell[T]) peek(old time.Duration) (view[T], bool) {

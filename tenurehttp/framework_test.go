@@ -6,10 +6,12 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/internal/proof/simnet"
 	"github.com/tenure-go/tenure/tenurehttp"
 )
 
@@ -60,4 +62,37 @@ func TestProxyForEachRequest(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code)
 	}
 	require.Less(t, made.Load(), int32(requests/2))
+}
+
+// TestLeaderOnlyWhileRedisHangs: while an instance does not hear from Redis, its requests are
+// refused within a second, and mostly at once, whether the leader advertised an address or not.
+func TestLeaderOnlyWhileRedisHangs(t *testing.T) {
+	for _, address := range []string{"", "http://a:80"} {
+		inSite(t, func(s *site) {
+			f := newFleet(s)
+			a, _ := f.join("a", address, tenurehttp.Reject)
+			s.until(a.IsLeader)
+			b, second := f.join("b", "b:80", tenurehttp.Redirect)
+			second.do(http.MethodGet, "/x", "")
+			s.net.Partition("b", simnet.Both, 0)
+			s.until(func() bool { return b.Elector().Status().Leader == "" })
+			waited := time.Duration(0)
+			for range 60 { // a second apart
+				began := time.Now()
+				second.refused(http.StatusServiceUnavailable, "no_leader", http.MethodGet, "/x", "")
+				took := time.Since(began)
+				require.LessOrEqual(s, took, time.Second) // of virtual time
+				waited += took
+				s.pass(time.Second)
+			}
+			require.LessOrEqual(s, waited, 10*time.Second)
+			s.net.Heal("b")
+			s.until(func() bool { return b.Elector().Status().Leader == "a" })
+			s.pass(5 * time.Second)
+			second.do(http.MethodGet, "/x", "")
+			s.pass(5 * time.Second)
+			answer := second.do(http.MethodGet, "/x", "")
+			require.Equal(s, "a", answer.Header.Get(tenurehttp.LeaderHeader))
+		})
+	}
 }

@@ -44,8 +44,9 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 //
 // Who leads is known without asking Redis, except right after a change: then one request asks
 // Redis, and the others wait for its answer. As long as the leader has no address, one request a
-// second asks again. All handlers of e share what they know, so that a framework may make one for
-// each request. e, next and elsewhere must not be nil.
+// second asks again. While Redis gives no answer a request waits for it for at most a second, and
+// most do not. All handlers of e share what they know, so that a framework may make one for each
+// request. e, next and elsewhere must not be nil.
 func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		led := false
@@ -77,7 +78,7 @@ func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.
 			began, shared := time.Now(), leaderOf(e)
 			if last := shared.known.Load(); last.counts(is) {
 				answer = &last.LeaderInfo
-			} else if v, err := shared.asked.anew(r.Context()); err == nil && v.err == nil && !v.at.Before(began) && v.value.InstanceID != e.InstanceID() {
+			} else if v, err := shared.ask(r.Context()); err == nil && v.err == nil && !v.at.Before(began) && v.value.InstanceID != e.InstanceID() {
 				// It is no answer from before, which there may be while Redis hangs. And this
 				// process, which does not lead, still holds the lease while its term drains.
 				answer = &v.value
@@ -132,6 +133,18 @@ type sharedLeader struct {
 // what is written by hand for gin, make a new one for each request.
 func leaderOf(e *tenure.Elector) *sharedLeader {
 	return hook.Beside(e, func() any { return &sharedLeader{asked: &cell[tenure.LeaderInfo]{load: e.Leader}} }).(*sharedLeader)
+}
+
+// ask asks Redis who leads. Nobody waits for long while Redis hangs, and nobody at all for a while
+// after it has given no answer: it is asked again meanwhile.
+func (s *sharedLeader) ask(ctx context.Context) (view[tenure.LeaderInfo], error) {
+	if s.asked.silent() {
+		s.asked.look(0)
+		return view[tenure.LeaderInfo]{}, tenure.ErrUnreachable
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitBound)
+	defer cancel()
+	return s.asked.anew(ctx)
 }
 
 // knownLeader is a leader that was read then.
