@@ -73,8 +73,8 @@ var (
 	// term ended first, and the task must not run again (see Task.Abandoned). In the first case the
 	// run may have succeeded all the same. Only EventTaskFailed carries this error.
 	ErrAbandoned = errors.New(schedule.AbandonedText)
-	// ErrFenced: a newer leader has written to the record, and nothing was changed. Only
-	// EventTaskBlocked carries this error.
+	// ErrFenced: a newer leader has written to the record although the term is on, and nothing was
+	// changed. Only EventTaskBlocked carries this error.
 	ErrFenced = errors.New("tenure: fenced by a newer leader")
 )
 

@@ -428,6 +428,9 @@ func (l *taskLoop) note(t *leadTask) {
 		case schedule.Unanswered:
 			l.stands(t, fmt.Errorf("%w within %v", ErrUnreachable, schedule.CallBound))
 		case schedule.Fenced:
+			if over, _ := l.shared.Over(); over { // the next leader has it, as it should
+				continue
+			}
 			l.stands(t, fmt.Errorf("%w: the record has token %d; if no leader has that, remove the record", ErrFenced, n.Record.Token))
 		case schedule.Foreign:
 			l.stands(t, fmt.Errorf("%w: task %q is run by the leader of %.100q: names of tasks are unique in a namespace; this "+

@@ -492,6 +492,25 @@ func TestP10_FencedLeader(t *testing.T) {
 	})
 }
 
+// TestFenceAfterTheTerm: a leader that was frozen hears of the end of its term when the next one has
+// taken its runs over. That it may not end them is as it should be, and nothing that somebody has
+// to look at.
+func TestFenceAfterTheTerm(t *testing.T) {
+	inTaskCluster(t, func(g *taskCluster) {
+		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute)}
+		old := g.leader("old", task)
+		g.pass(70 * time.Minute)
+		b := g.leader("new", task)
+		g.pass(time.Second)
+		old.end()
+		require.Equal(g, []string{"1h0m0s t 1h0m0s #1 starts", "1h10m0s t 1h0m0s #2 starts", "1h10m1s t 1h0m0s #1 is told to stop"}, g.noted())
+		require.Len(g, g.told(EventTaskInterrupted), 1)
+		require.Empty(g, g.told(EventTaskBlocked))
+		require.NoError(g, old.status().Err)
+		b.end()
+	})
+}
+
 // TestOrphan: a task that no leader knows keeps its record, and goes on where it was when one does.
 func TestOrphan(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
