@@ -41,11 +41,13 @@ var (
 // error at each Shutdown that it does not close that, which is harmless.
 //
 // Shutdown waits for what is being enqueued, so that a lease is not released before. It ignores the
-// context: a Redis that hangs makes it last as long as the time-outs of asynq's client. asynq keeps
-// its times in the process. A slot that is due while nobody leads is lost. Both leaders may enqueue
-// one at a hand-over, and one that passed while the process of a leader stood still: a scheduler
-// that wakes asks nobody. If that matters give its task asynq.TaskID or asynq.Unique, or enqueue it
-// from a task of tenure, whose slots live in Redis and are claimed once.
+// context, and asks Redis once for each entry: one that is away, or hangs, makes it last for the
+// time-outs of asynq's client as many times. asynq keeps its times in the process: "@every 1h"
+// counts from the beginning of the term, so that terms of less than an hour never enqueue it. A
+// slot that is due while nobody leads is lost. Both leaders may enqueue one at a hand-over, and one
+// that passed while the process of a leader stood still: a scheduler that wakes asks nobody. If
+// that matters give its task asynq.TaskID or asynq.Unique, or enqueue it from a task of tenure,
+// whose slots live in Redis and are claimed once.
 func Lead(build func(ctx context.Context) (Scheduler, error)) tenure.LeadFunc {
 	return func(ctx context.Context, _ tenure.Term) error {
 		s, err := build(ctx)

@@ -9,8 +9,10 @@
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //
 // gocron keeps its times in the process. A slot that is due while nobody leads is lost, and one at
-// a hand-over may run on both sides of it, each side at its own time. Where that matters use the
-// tasks of tenure, whose slots live in Redis and are claimed once.
+// a hand-over may run on both sides of it, each side at its own time. As a rule nobody leads yet
+// when a scheduler starts, so a run that is due at once (gocron.WithStartImmediately,
+// gocron.OneTimeJobStartImmediately) happens on no instance: have a LeadFunc call it. Where that
+// matters use the tasks of tenure, whose slots live in Redis and are claimed once.
 package tenuregocron
 
 import (
@@ -44,7 +46,8 @@ func (e elector) IsLeader(ctx context.Context) error {
 // gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. The lease is not released
 // before the job has returned, but for the bound of a drain (tenure.Options.ShutdownTimeout). The
 // job itself is not told that the term is over: keep it short, or have it look at
-// Coordinator.IsLeader.
+// Coordinator.IsLeader. A job that calls Resign, Transfer or Drain waits for itself until the bound
+// of the drain: have it do so in another goroutine.
 func Locker(e *tenure.Elector) gocron.Locker {
 	return &locker{elector: e, held: make(map[string]bool)}
 }
