@@ -318,6 +318,23 @@ type stream struct {
 // hurry bounds what is written from now on. Some writers have no deadlines.
 func (s *stream) hurry() { _ = s.control.SetWriteDeadline(time.Now().Add(closeBound)) }
 
+// flushes reports whether the innermost writer can send what it has. Writers of frameworks say that
+// they can, whatever is behind them: those of gin and echo panic then.
+func flushes(w http.ResponseWriter) bool {
+	for {
+		outer, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		if !wraps {
+			break
+		}
+		w = outer.Unwrap()
+	}
+	switch w.(type) {
+	case http.Flusher, interface{ FlushError() error }:
+		return true
+	}
+	return false
+}
+
 // eventText is an event as it is sent. The data are one line: JSON has no line breaks.
 func eventText(name, id string, c tenure.Change) []byte {
 	data, err := json.Marshal(c)
@@ -346,6 +363,9 @@ func (s *stream) send() error {
 	default:
 	}
 	if !s.begun {
+		if !flushes(s.w) {
+			return http.ErrNotSupported
+		}
 		if err := s.control.Flush(); err != nil {
 			return err
 		}

@@ -96,3 +96,37 @@ func TestLeaderOnlyWhileRedisHangs(t *testing.T) {
 		})
 	}
 }
+
+// framed is a writer such as those of gin and echo: it says that it can flush, and panics if what
+// it wraps cannot.
+type framed struct{ http.ResponseWriter }
+
+func (f framed) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+func (f framed) Flush() {
+	f.WriteHeader(http.StatusOK)
+	f.ResponseWriter.(http.Flusher).Flush()
+}
+
+// TestEventsInAFramework: behind what holds answers back the events are refused with the reason,
+// also by way of a framework, and without that they are sent.
+func TestEventsInAFramework(t *testing.T) {
+	inSite(t, func(s *site) {
+		c := s.member("a")
+		s.until(c.IsLeader)
+		api, err := tenurehttp.New(c, tenurehttp.Options{})
+		require.NoError(s, err)
+		s.Cleanup(api.Close)
+		framework := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { api.ServeHTTP(framed{w}, r) })
+		held := s.host(http.TimeoutHandler(framework, time.Hour, ""))
+		p := held.refused(http.StatusInternalServerError, "misconfigured", http.MethodGet, "/api/cluster/events", "")
+		require.Contains(s, p["detail"], "http.TimeoutHandler")
+		require.Equal(s, http.StatusOK, held.do(http.MethodGet, "/api/cluster/status", "").StatusCode)
+
+		free := s.host(framework)
+		time.AfterFunc(time.Second, api.Close)
+		streamed := free.do(http.MethodGet, "/api/cluster/events", "")
+		require.Equal(s, http.StatusOK, streamed.StatusCode)
+		require.Contains(s, streamed.body, "event: snapshot")
+	})
+}
