@@ -205,10 +205,8 @@ func (a *app) tasksCommand() *cobra.Command {
 			empty = "no such task"
 		}
 		now := time.Now()
-		if clock, is := from.(interface {
-			Now(ctx context.Context) time.Time
-		}); is && a.format.Person() {
-			now = clock.Now(ctx)
+		if a.format.Person() {
+			now = from.Now(ctx)
 		}
 		return list(a, all, empty, func(wide bool) out.Grid { return tasksGrid(all, now, wide) })
 	})

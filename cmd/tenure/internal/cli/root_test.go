@@ -41,6 +41,8 @@ type canned struct {
 	looked    func() // is called with each question for the cluster; nil: it is not
 }
 
+func (c *canned) Now(context.Context) time.Time { return time.Now() }
+
 func (c *canned) note(text string, args ...any) {
 	c.asked = append(c.asked, fmt.Sprintf(text, args...))
 }

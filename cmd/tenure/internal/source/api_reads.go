@@ -352,6 +352,15 @@ func (a *API) Leader(ctx context.Context, role string) (tenure.LeaderInfo, error
 	return d.Status.value().Leader, d.stale()
 }
 
+// Now is the time by Redis's clock, if somebody leads the default role, or else by this machine's.
+func (a *API) Now(ctx context.Context) time.Time {
+	d, err := a.role(ctx, "", 0)
+	if s := d.Status.value(); err == nil && !d.Stale && s.Led && s.Leader.Token != 0 && !s.Leader.Since.IsZero() && s.For > 0 {
+		return s.Leader.Since.Add(s.For)
+	}
+	return time.Now()
+}
+
 // Terms reads the terms of a role.
 func (a *API) Terms(ctx context.Context, role string, limit int) ([]tenure.TermRecord, error) {
 	if err := a.mine(ctx); err != nil {

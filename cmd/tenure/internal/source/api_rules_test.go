@@ -115,6 +115,16 @@ func TestLimitsOfLists(t *testing.T) {
 	require.Equal(t, "snapshot?limit=1000&offset=0&state=active&state=down", got)
 }
 
+// TestNowOverTheAPI: Redis's clock is known by a term that is on. An old answer says nothing of it.
+func TestNowOverTheAPI(t *testing.T) {
+	text := `{"status":{"led":true,"leader":{"instance_id":"a","token":7,"since":"2026-01-01T12:00:00Z"},"for_seconds":5.5}}`
+	a := replying(t, APIOptions{}, func(*http.Request) (int, string, string) { return http.StatusOK, document, text })
+	require.Equal(t, time.Date(2026, 1, 1, 12, 0, 5, 5e8, time.UTC), a.Now(t.Context()).UTC())
+	for _, text = range []string{`{"stale":true,` + text[1:], `{"status":{"led":false}}`, `{"status":{"led":true,"leader":{"instance_id":"a"}}}`} {
+		require.WithinDuration(t, time.Now(), a.Now(t.Context()), 30*time.Minute, text)
+	}
+}
+
 // TestEachAnswerMayBeOld: what is read comes with its age, and that counts as no answer.
 func TestEachAnswerMayBeOld(t *testing.T) {
 	a := replying(t, APIOptions{}, func(*http.Request) (int, string, string) {

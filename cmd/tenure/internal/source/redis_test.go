@@ -51,6 +51,19 @@ func TestFollowOfALogThatIsGone(t *testing.T) {
 	require.Equal(t, []string{missing}, said)
 }
 
+// TestNowIsByRedis: tasks are due by Redis's clock. One that does not say it is taken for right.
+func TestNowIsByRedis(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer func() { _ = client.Close() }()
+	r := &Redis{Client: client, Namespace: "shop"}
+	ahead := time.Now().Add(time.Hour)
+	server.SetTime(ahead)
+	require.WithinDuration(t, ahead, r.Now(t.Context()), time.Millisecond)
+	server.SetError("NOPERM this user has no permissions to run the 'time' command")
+	require.WithinDuration(t, time.Now(), r.Now(t.Context()), 30*time.Minute)
+}
+
 // TestRoleOfWorkThatIsDone: nobody has to lead what tenure.Once has done. It is there by its name.
 func TestRoleOfWorkThatIsDone(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})

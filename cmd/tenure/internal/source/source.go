@@ -26,6 +26,9 @@ type Source interface {
 	Terms(ctx context.Context, role string, limit int) ([]tenure.TermRecord, error)
 	// Tasks are those whose names begin with prefix, by name.
 	Tasks(ctx context.Context, prefix string) ([]tenure.TaskStatus, error)
+	// Now is the time by which tasks are due: by Redis's clock, or by this machine's if that is not
+	// known.
+	Now(ctx context.Context) time.Time
 	Runs(ctx context.Context, task string, limit int) ([]tenure.RunRecord, error)
 	Commands(ctx context.Context, limit int) ([]tenure.CommandRecord, error)
 	// Recent are the last changes, oldest first.
