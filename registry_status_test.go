@@ -847,6 +847,7 @@ func TestOverviewOf(t *testing.T) {
 		for _, id := range []string{"b", "c", "d"} {
 			record(id)
 		}
+		w.rdb.HSet(ctx, "waf:cluster:instances", "x", "{")
 		before, listed, err := m.Overview(ctx)
 		require.NoError(w, err)
 		kept := slices.Clone(listed)
@@ -860,6 +861,7 @@ func TestOverviewOf(t *testing.T) {
 		same, again, err := m.Overview(ctx)
 		require.NoError(w, err)
 		require.Equal(w, same, s)
+		require.Equal(w, 1, s.Counts.Malformed)
 		require.Equal(w, []string{"4 instances", "b", "1 drifted"}, []string{fmt.Sprint(s.Counts.Total, " instances"), s.Leader.InstanceID, s.Problems[0]})
 		for i := range again {
 			require.Equal(w, []any{again[i].ID, again[i].State}, []any{all[i].ID, all[i].State})
