@@ -222,6 +222,19 @@ func matches(err, target error) bool {
 	return protect(func() error { is = errors.Is(err, target); return nil }) == nil && is
 }
 
+// becauseError is an error with a cause that may be the application's, such as that of the context
+// of Run. A loop may make one: its text is made by whoever asks for it.
+type becauseError struct {
+	kind  error  // of this package
+	words string // behind it
+	cause error
+}
+
+func (e *becauseError) Error() string { return fmt.Sprintf("%v%s: %v", e.kind, e.words, e.cause) }
+
+// Unwrap makes it match both.
+func (e *becauseError) Unwrap() []error { return []error{e.kind, e.cause} }
+
 // errorText is an error as it is recorded: bounded, valid UTF-8. It calls the application's code
 // and is not for a loop.
 func errorText(err error) string {

@@ -280,7 +280,7 @@ func (l *electionLoop) told() bool {
 func (l *electionLoop) stop() {
 	cause := ErrStopped
 	if l.run.Err() != nil {
-		cause = fmt.Errorf("%w: %w", ErrStopped, context.Cause(l.run))
+		cause = &becauseError{kind: ErrStopped, cause: context.Cause(l.run)}
 	}
 	now := readClock()
 	l.stopping = true

@@ -29,7 +29,7 @@ func (l *electionLoop) apply(now lease.Reading, change lease.Change, cause error
 			l.transferred = lastTransfer{token: l.cand.Token(), asked: l.transfer.asked, to: to}
 			l.transfer.settle(nil) // before the context is cancelled: leader work may wait for both
 		} else {
-			otherwise = fmt.Errorf("%w any more: %w", ErrNotLeader, cause)
+			otherwise = &becauseError{kind: ErrNotLeader, words: " any more", cause: cause}
 		}
 		if why := l.cand.Reason(); why == lease.Transferred || why == lease.Resigned || why == lease.Shutdown {
 			l.term.retire(cause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,43 @@ func TestRunIsCalledOnce(t *testing.T) {
 		s.standalone = false
 		require.ErrorIs(s, s.Elector.Run(ctx), ErrRunning, "the coordinator's")
 	})
+}
+
+// badCause is the cause of a context whose text nobody gets.
+type badCause struct{ text func() }
+
+func (e badCause) Error() string {
+	e.text()
+	return "bad"
+}
+
+// TestP11_StopWithABadCause: the text of the cause of Run's context is the application's code. One
+// that blocks, or ends its goroutine, keeps neither Run from returning nor the lease.
+func TestP11_StopWithABadCause(t *testing.T) {
+	for name, text := range map[string]func(){
+		"blocks":             func() { select {} },
+		"ends its goroutine": runtime.Goexit,
+		"panics":             func() { panic("no text") },
+		"is harmless":        func() {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inElection(t, nil, func(s *election) {
+				s.run(s.honest(0))
+				require.True(s, s.IsLeader())
+				transferred := make(chan error, 1)
+				go func() { transferred <- s.Transfer(context.Background(), "other") }()
+				s.pass(0)
+				s.halt(badCause{text})
+				require.NoError(s, <-s.ended)
+				require.True(s, s.store.free())
+				err := <-transferred
+				require.ErrorIs(s, err, ErrNotLeader)
+				var cause badCause
+				require.ErrorAs(s, s.told(EventTermEnded)[0].Err, &cause)
+				require.ErrorAs(s, err, &cause)
+			})
+		})
+	}
 }
 
 func TestRunAgainWhileItDrains(t *testing.T) {
