@@ -99,6 +99,14 @@ func (e *examination) probe(ctx context.Context) {
 	})) {
 		e.facts.Witness = origin != "-"
 	}
+	keys := e.lease.Store.keys
+	err := e.bounded(ctx, func(ctx context.Context) error { // keys that need not exist, as scripts ask for them
+		_, _, err := e.lease.losses(ctx, keys.Hold(), keys.Lost())
+		return err
+	})
+	if redis.HasErrorPrefix(err, "TRYAGAIN") {
+		_ = e.allowed(store.ProbeScripts, err)
+	}
 	info := redis.NewStringCmd(ctx, "info")
 	if e.allowed(store.ProbeInfo, e.process(ctx, info)) {
 		readInfo(&e.facts, info.Val())

@@ -4,6 +4,8 @@ package scenario
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +46,7 @@ func TestP12_SlotMigrationChangesNoLeader(t *testing.T) {
 }
 
 // While a slot is half moved, and for as long as that lasts, it can be seen who is there: what is
-// asked for is where it was, or does not exist.
+// asked for is where it was, or does not exist. Doctor says that scripts are refused.
 func TestStatusWhileASlotIsHalfMoved(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
@@ -68,8 +70,14 @@ func TestStatusWhileASlotIsHalfMoved(t *testing.T) {
 			status, err := c.Registry().Status(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, 1, status.Counts.Active)
+			require.True(t, slices.ContainsFunc(c.Doctor(t.Context()), halfMoved))
 		}
 	})
+	require.False(t, slices.ContainsFunc(c.Doctor(t.Context()), halfMoved), "it has moved")
+}
+
+func halfMoved(f tenure.Finding) bool {
+	return f.Check == "scripts" && f.Level == tenure.FindingFault && strings.Contains(f.Fix, "half moved")
 }
 
 // The slot of the lease is moved, and its old master leaves the cluster before the leader has heard
