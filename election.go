@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,20 +30,14 @@ type LeaderInfo struct {
 type Elector struct {
 	loop       electionLoop
 	standalone bool                      // Run is the caller's; false: the coordinator's
-	listen     func(context.Context)     // own subscription; nil if a coordinator has one
 	phase      atomic.Int32              // idle, running, stopped
+	listen     func(context.Context)     // own subscription; nil if a coordinator has one
 	ended      chan struct{}             // closed when the loop is over
 	endedAt    atomic.Pointer[time.Time] // when it was
 	over       func(error)               // hears then of its error; must not block
 	asked      callGate
-	listeners  atomic.Int64 // as they were counted last; 0: not yet
-	beside     keptBeside
-}
-
-// keptBeside is what another package of this module keeps with an elector.
-type keptBeside struct {
-	once  sync.Once
-	value any
+	listeners  atomic.Int64        // as they were counted last; 0: not yet
+	beside     atomic.Pointer[any] // what another package of this module keeps with it
 }
 
 // phases of an elector or a coordinator.

@@ -103,8 +103,11 @@ func init() { //nolint:gochecknoinits // the only way in for tenuretest and the 
 	hook.ElectionDown = func(elector any) bool { return elector.(*Elector).loop.status.Load().down }
 	hook.Beside = func(elector any, fill func() any) any {
 		beside := &elector.(*Elector).beside
-		beside.once.Do(func() { beside.value = fill() })
-		return beside.value
+		if beside.Load() == nil {
+			filled := fill()
+			beside.CompareAndSwap(nil, &filled)
+		}
+		return *beside.Load()
 	}
 	hook.TaskNames = func(coordinator any) (names []string) {
 		for _, role := range coordinator.(*Coordinator).tasks.all() {

@@ -61,8 +61,8 @@ var ElectionEnded func(elector any) (at time.Time, ended bool)
 // events of that says.
 var ElectionDown func(elector any) bool
 
-// Beside returns what fill has returned when it was first called for a *tenure.Elector, which keeps
-// it for as long as it lives.
+// Beside returns what fill has returned first for a *tenure.Elector, which keeps it for as long as
+// it lives. What fill returns in calls at the same moment is thrown away.
 var Beside func(elector any, fill func() any) any
 
 // TaskNames are the tasks that a *tenure.Coordinator has registered. It asks nobody.
