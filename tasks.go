@@ -406,6 +406,7 @@ func checkSchedule(c *checker, s Schedule, schedules *inFlight) (text string) {
 	case interface{ problem() string }:
 		if problem := s.problem(); problem != "" {
 			c.refuse("Task.Schedule", fmt.Sprint(s), "%s", problem)
+			return ""
 		}
 	}
 	own, err := askSchedule(schedules, func() (string, error) {

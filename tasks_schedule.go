@@ -97,7 +97,8 @@ func (e every) problem() string {
 // comes once. If the hour or the minute begins with a star, the slots of a repeated hour come in
 // both.
 //
-// A bad spec is an error of Register. ParseCron is for specs that a user has typed.
+// A bad spec is an error of Register. So that this holds for a Schedule of your own that asks this
+// one, too, Next panics with that error. ParseCron is for specs that a user has typed.
 func Cron(spec string) Schedule {
 	parsed, err := cron.Parse(spec)
 	return calendar{Schedule: parsed, spec: spec, err: err}
@@ -117,6 +118,15 @@ type calendar struct {
 	cron.Schedule
 	spec string
 	err  error
+}
+
+// Next panics if the spec is bad: zero times of one that another Schedule asks would mean that its
+// task is never due, and nobody would say why.
+func (c calendar) Next(after time.Time) time.Time {
+	if c.err != nil {
+		panic(c.err)
+	}
+	return c.Schedule.Next(after)
 }
 
 func (c calendar) String() string { return "cron " + c.spec }

@@ -367,11 +367,15 @@ func FuzzSchedule(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, spec string, from int64) {
 		at := time.Unix(from%4_000_000_000, 0)
-		schedule := Cron(spec)
+		schedule, err := ParseCron(spec)
+		if err != nil {
+			require.ErrorIs(t, err, ErrMisconfigured)
+			return
+		}
 		for range 3 {
 			next := schedule.Next(at)
 			if next.IsZero() {
-				return // refused, or it has ended
+				return // it has ended
 			}
 			require.True(t, next.After(at), "%q after %v gives %v", spec, at, next)
 			at = next
@@ -442,6 +446,24 @@ func TestParseCron(t *testing.T) {
 }
 
 // TestMissed: what becomes of the slots of an outage.
+// TestWrappedCronThatIsWrong: a schedule of the application that asks a Cron, to leave out holidays,
+// is refused for a bad expression as the Cron itself is. Else its task would never be due.
+func TestWrappedCronThatIsWrong(t *testing.T) {
+	const spec, reason = "0 0 3 * * ?", "6 fields, want 5" // of Quartz
+	wrapped := func(s Schedule) Schedule { return ownSchedule{s.Next, "holidays " + s.Identity()} }
+	inTaskCluster(t, func(g *taskCluster) {
+		a := g.member("a", Task{Name: "t", Schedule: wrapped(Cron("0 3 * * *")), Run: g.run(0)})
+		err := a.Register(Task{Name: "u", Schedule: wrapped(Cron(spec)), Run: g.run(0)})
+		require.ErrorIs(g, err, ErrMisconfigured)
+		require.ErrorContains(g, err, reason)
+		require.ErrorContains(g, a.Reschedule("t", wrapped(Cron(spec))), reason)
+		err = a.Register(Task{Name: "u", Schedule: Cron(spec), Run: g.run(0)})
+		require.ErrorContains(g, err, reason)
+		require.Equal(g, 1, strings.Count(err.Error(), "Task.Schedule"), "said once")
+		require.Equal(g, "cron "+spec, Cron(spec).Identity())
+	})
+}
+
 func TestMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		task    Task
