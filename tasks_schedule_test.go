@@ -445,7 +445,6 @@ func TestParseCron(t *testing.T) {
 	}
 }
 
-// TestMissed: what becomes of the slots of an outage.
 // TestWrappedCronThatIsWrong: a schedule of the application that asks a Cron, to leave out holidays,
 // is refused for a bad expression as the Cron itself is. Else its task would never be due.
 func TestWrappedCronThatIsWrong(t *testing.T) {
@@ -464,6 +463,7 @@ func TestWrappedCronThatIsWrong(t *testing.T) {
 	})
 }
 
+// TestMissed: what becomes of the slots of an outage.
 func TestMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		task    Task
