@@ -114,7 +114,7 @@ var transfers = []bug{
 		old: "	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Token: l.transfer.token, Subject: l.transfer.to, Reason: why, Err: err})\n	l.transfer.settle(err) // last: who is answered may ask for the status\n",
 		new: "	l.transfer.settle(err)\n	l.tell(Event{Type: EventTransferFailed, Role: l.opts.Role, Err: err})\n"},
 	{name: "answer of a transfer before the end of its term", test: "TestTransferIsAnsweredAfterTheEnd", breaks: "who was told that the term has ended otherwise is still told that it leads", file: "election_term.go",
-		old: "			otherwise = fmt.Errorf(\"%w any more: %w\", ErrNotLeader, cause)\n", new: "			otherwise = fmt.Errorf(\"%w any more: %w\", ErrNotLeader, cause)\n			l.transfer.settle(otherwise)\n"},
+		old: "			otherwise = &becauseError{kind: ErrNotLeader, words: \" any more\", cause: cause}\n", new: "			otherwise = &becauseError{kind: ErrNotLeader, words: \" any more\", cause: cause}\n			l.transfer.settle(otherwise)\n"},
 	{name: "second transfer taken for the first", test: "TestTransferToOneThatDoesNotAsk", breaks: "a transfer reports that another instance leads than asked for", file: "transfer.go",
 		old: "	if t.asked != call.to || t.token != call.token {", new: "	if t.asked == \"\" || t.token != call.token {"},
 	{name: "transfer without an end of its term", test: "TestTransferOfATermThatEndsOtherwise", breaks: "a transfer waits for ever if its term ends meanwhile", file: "election_term.go",
