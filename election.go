@@ -652,6 +652,7 @@ func Once(ctx context.Context, rdb redis.UniversalClient, opts ElectorOptions, f
 			returned.Store(true)
 			complete.Store(done == nil)
 			stop()
+			<-ctx.Done() // the term does not go on, which a piece of work that is done is taken to say
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -740,10 +741,14 @@ func TestOnceIsDone(t *testing.T) {
 		reason  string
 		listed  bool
 	}{{errors.New("no"), "stopped", true}, {nil, "done", false}} {
+		var log strings.Builder
 		_, err := Once(t.Context(), rdb, ElectorOptions{
 			Namespace: "shop", Election: ElectionOptions{Role: "migration", Safety: SafetyOptions{EmptyHistoryWait: -1, RestartGuard: -1}},
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		}, func(context.Context, Term) error { return work.returns })
 		require.Equal(t, work.returns, err)
+		require.Contains(t, log.String(), "released leadership")
+		require.NotContains(t, log.String(), "the term goes on")
 		terms, err := control.Terms(t.Context(), "migration", 1)
 		require.NoError(t, err)
 		require.Equal(t, work.reason, terms[0].Reason)
