@@ -138,6 +138,38 @@ func TestTaskDrawer(t *testing.T) {
 	p.clean()
 }
 
+// TestRunThatIsOn: a task says for how long its run has been on, and its drawer where, though it is
+// not among the runs that have ended. That earlier runs failed is not said of this one.
+func TestRunThatIsOn(t *testing.T) {
+	t.Parallel()
+	s := newScene(t).day()
+	leader := s.roles[0]["leader"].(tenure.LeaderInfo)
+	run := tenure.RunRecord{ID: "r1", Token: leader.Token, Started: time.Now().Add(-2*time.Hour - 9*time.Minute), State: tenure.RunRunning, Attempt: 2, InstanceID: "web-2"}
+	be := func(task int, change func(*tenure.TaskStatus)) {
+		s.change(func() {
+			status := s.tasks[task]["status"].(tenure.TaskStatus)
+			change(&status)
+			s.tasks[task]["status"] = status
+		})
+	}
+	be(2, func(t *tenure.TaskStatus) { t.Running, t.Last = true, run })
+	be(3, func(t *tenure.TaskStatus) { t.Running, t.Last = true, run }) // three have failed
+	p := open(t, s.url+"#task:invoices", desk)
+	p.says("#tasks li:nth-child(3) .word", "running for 2 h 9 m")
+	p.says("#tasks li:nth-child(4) .word", "running for 2 h 9 m, failed 3× before")
+	require.NotContains(t, p.text("#tasks li:nth-child(3) .word"), "failed")
+	p.says("#drawer", "Runningfor 2 h 9 m on web-2, since ")
+	p.says("#drawer", ", attempt 2")
+	p.accessible("a task whose run is on")
+
+	s.change(func() { s.roles[0]["leader"] = nil })
+	p.until("document.querySelector('#tasks li:nth-child(3) .word').textContent === 'running'") // whether it still is nobody knows
+	p.until("!document.querySelector('#drawer').textContent.includes('on web-2, since')")
+	be(3, func(t *tenure.TaskStatus) { t.Running, t.Last.State = false, tenure.RunCanceled })
+	p.says("#tasks li:nth-child(4) .word", "canceled, failed 3× before")
+	p.clean()
+}
+
 // TestVacancySeenFromADashboard: a process that takes no part says by what Redis knows why nobody
 // leads, and until when.
 func TestVacancySeenFromADashboard(t *testing.T) {

@@ -5,7 +5,7 @@ import { clock, full, fullIn, resultOf, roleName, seconds, span, stateOf, took }
 import { instanceLink, parse, taskLink, termLink } from "./links.js";
 import { inWords } from "./schedule.js";
 import { endOf, lanesOf } from "./terms.js";
-import { lastedOf, nextText, plot } from "./tasks.js";
+import { lastedOf, nextText, plot, runsFor } from "./tasks.js";
 import { loadOf } from "./instances.js";
 import { buttons } from "./actions.js";
 
@@ -114,6 +114,7 @@ function inHand(body) {
 const lives = {
   beat: () => (extra.instance ? `${span(extra.instance.age_seconds + age())} ago` : ""),
   next: () => { const t = taskOf(open.name); return t ? nextText(t.status) : ""; },
+  running: () => { const t = taskOf(open.name); return t ? runsFor(t.status) : ""; },
   ...Object.fromEntries([0, 1, 2, 3, 4].map((i) => [`slot${i}`, () => { const left = seconds(extra.upcoming?.[i]) - now(); return left > 0 ? span(Math.ceil(left)) : "due"; }])),
 };
 
@@ -208,12 +209,12 @@ function taskParts() {
   const words = inWords(s.schedule);
   return {
     title: s.name,
-    key: ["task", s, runs.map((r) => r.id + r.state), extra.upcoming, extra.zone, state.snapshot.actions],
+    key: ["task", s, runsFor(s) !== "", runs.map((r) => r.id + r.state), extra.upcoming, extra.zone, state.snapshot.actions],
     parts: () => {
       const bars = el("span", { class: "plot wide" });
       plot(bars, runs);
       return [
-        facts(["Next", live("next")], ["Schedule", words || s.schedule || "not known"], ["As written", words && s.schedule],
+        facts(["Next", live("next")], ["Running", runsFor(s) && runOn(s.last)], ["Schedule", words || s.schedule || "not known"], ["As written", words && s.schedule],
           ["Role", roleName(s.role)], ["Last success", s.last_success && full(seconds(s.last_success))], ["Failed since then", s.failures > 0 && `${s.failures}×`], ["Slots passed over", s.skipped > 0 && String(s.skipped)],
           ["Paused", s.paused && `by ${s.pause?.by || "somebody"}, ${clock(seconds(s.pause?.at), now())}${s.pause?.reason ? `: ${s.pause.reason}` : ""}`],
           ["Registered here", s.known ? "yes" : "no"], ["Stands still", s.error && el("span", { class: "warn" }, s.error)]),
@@ -224,6 +225,12 @@ function taskParts() {
       ];
     },
   };
+}
+
+// runOn says where a run is on, and since when.
+function runOn(run) {
+  const since = `, since ${clock(seconds(run.started), now())}${run.attempt > 1 ? `, attempt ${run.attempt}` : ""}${run.trigger ? ", triggered" : ""}`;
+  return el("span", {}, "for ", live("running"), " on ", el("a", { href: instanceLink(run.instance_id) }, run.instance_id || "unknown"), since);
 }
 
 function termParts() {

@@ -73,7 +73,7 @@ function update(row, t, fresh) {
   p.next.classList.toggle("warn", t.status.overdue);
   const result = lastText(t);
   mark(p.mark, result.shape);
-  put(p.word, result.text, !fresh);
+  put(p.word, result.text, !fresh && !t.status.running); // for how long it runs changes each second
   attribute(p.word, "title", result.text);
   p.result.classList.toggle("warn", result.warn);
   plot(p.plot, t.runs);
@@ -92,16 +92,28 @@ export function nextText(s) {
   return left > 0 ? `in ${span(Math.ceil(left))}` : "due now";
 }
 
-// lastText is how the last run ended.
+// lastText is how the last run ended, or for how long the one that is on has run.
 export function lastText(t) {
   const s = t.status;
   if (s.error) return { shape: "triangle", text: s.error, warn: true };
   if (!s.last?.state) return { shape: "dot", text: "never ran", warn: false };
   const { shape, warn } = resultOf(s.last.state);
   const lasted = lastedOf(s.last);
-  if (s.failures > 0) return { shape: "cross", text: `${s.last.state} ${s.failures > 1 ? `${s.failures}×` : ""} ${s.last.error}`.replace(/\s+/g, " ").trim(), warn: true };
+  const failed = ["failed", "abandoned"].includes(s.last.state);
+  if (s.failures > 0 && failed) return { shape: "cross", text: `${s.last.state} ${s.failures > 1 ? `${s.failures}×` : ""} ${s.last.error}`.replace(/\s+/g, " ").trim(), warn: true };
+  const before = s.failures > 0 ? `, failed ${s.failures}× before` : "";
+  if (runsFor(s)) return { shape, text: `running for ${runsFor(s)}${before}`, warn: s.failures > 0 };
+  if (before) return { shape, text: s.last.state + before, warn: true };
   if (s.last.state === "succeeded") return { shape, text: Number.isFinite(lasted) ? took(lasted) : "succeeded", warn };
   return { shape, text: s.last.state, warn };
+}
+
+// runsFor is for how long the run has been on that is on; "": that is not known, since whoever began
+// it does not lead any more.
+export function runsFor(s) {
+  const leads = s.running && state.snapshot.roles.some((r) => r.role === s.role && r.leader?.token === s.last?.token);
+  const started = leads && s.last.state === "running" ? seconds(s.last.started) : NaN;
+  return Number.isFinite(started) ? span(now() - started) : "";
 }
 
 export const lastedOf = (run) => seconds(run.finished) - seconds(run.started);
