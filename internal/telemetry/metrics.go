@@ -101,7 +101,7 @@ var (
 	}
 	RightsMissing = &Metric{
 		Name: "tenure_rights_missing", Unit: "1", Labels: []string{"right"},
-		Help: "1 if Redis refuses this process a right that it needs: info, publish, subscribe, or scripts, which is 1 for 8 minutes after any script was refused.",
+		Help: "1 if Redis refuses this process a right that it needs: info, publish, subscribe, or scripts, which is 1 for 8 minutes after any script, or the list of the tasks, was refused.",
 	}
 	ClockSteps = &Metric{
 		Name: "tenure_redis_clock_steps_total", Unit: "1", Kind: Counter,

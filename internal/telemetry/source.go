@@ -117,10 +117,8 @@ func (s *Source) call(c tenure.Call) {
 		failed = 1
 	}
 	s.add(RedisCallErrors, failed, c.Name)
-	if lacksRight(c.Err) && c.Name != "send_command" { // which the user of a service need not do
-		s.mu.Lock()
-		s.refused = time.Now()
-		s.mu.Unlock()
+	if c.Name != "send_command" { // which the user of a service need not do
+		s.noteRefusal(c.Err)
 	}
 	if c.Name == "beat" {
 		s.mu.Lock()
@@ -132,6 +130,16 @@ func (s *Source) call(c tenure.Call) {
 	if c.Name == "renew" && c.Margin > 0 {
 		s.sink.Record(RenewSafety, c.Margin.Seconds(), RoleLabel(c.Role))
 	}
+}
+
+// noteRefusal notes that Redis refused a right, if an error says so.
+func (s *Source) noteRefusal(err error) {
+	if !lacksRight(err) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = time.Now()
 }
 
 // refusalCounts is for how long a right counts as missing after a call was refused it. Some need it
@@ -415,8 +423,8 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 	leads := make(map[string]bool)
 	s.mu.Lock()
 	unread, up := maps.Clone(s.unread), len(electors) > 0 || !s.unbeaten
-	inFlight, missing := 0, map[string]bool{"info": false, "publish": false, "subscribe": false, "scripts": time.Since(s.refused) < refusalCounts}
 	s.mu.Unlock()
+	inFlight, missing := 0, map[string]bool{"info": false, "publish": false, "subscribe": false, "scripts": false}
 	for _, e := range electors {
 		status := e.Status()
 		leads[e.Role()] = e.IsLeader()
@@ -429,11 +437,14 @@ func (s *Source) Collect(ctx context.Context, emit Emit) {
 	emit(RedisUp, truth(up))
 	emit(CallsInFlight, float64(inFlight))
 	emit(Hearing, truth(s.c.Elector().Status().Subscription.Active))
+	s.registry(ctx, leads[s.c.Elector().Role()], emit)
+	s.ofTasks(ctx, names, leads, totals, emit)
+	s.mu.Lock()
+	missing["scripts"] = missing["scripts"] || time.Since(s.refused) < refusalCounts
+	s.mu.Unlock()
 	for right, refused := range missing {
 		emit(RightsMissing, truth(refused), right)
 	}
-	s.registry(ctx, leads[s.c.Elector().Role()], emit)
-	s.ofTasks(ctx, names, leads, totals, emit)
 	for _, m := range []*Metric{ClockSteps, InstancesRemoved, EventsDropped} {
 		totals[series{m, ""}] += 0
 	}
@@ -627,6 +638,7 @@ func (s *Source) ofTasks(ctx context.Context, registered []string, leads map[str
 	ctx, cancel := context.WithTimeout(ctx, readBound)
 	defer cancel()
 	tasks, err := s.c.Tasks().List(ctx)
+	s.noteRefusal(err) // of the command that lists their names, which is no script
 	if err != nil && !errors.Is(err, tenure.ErrTruncated) {
 		return
 	}

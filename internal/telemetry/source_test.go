@@ -179,6 +179,7 @@ func TestRedisUpWithoutAnElection(t *testing.T) {
 type answering struct {
 	redis.Hook
 	text atomic.Pointer[string]
+	only string // the command that it answers; "": each
 }
 
 // redisError is an error that Redis has answered with.
@@ -192,7 +193,7 @@ func (a *answering) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (a *answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if text := a.text.Load(); text != nil && *text != "" {
+		if text := a.text.Load(); text != nil && *text != "" && (a.only == "" || a.only == cmd.Name()) {
 			cmd.SetErr(redisError(*text))
 			return cmd.Err()
 		}
@@ -236,6 +237,36 @@ func TestRightThatOnlyHeartbeatsLack(t *testing.T) {
 		require.InDelta(t, 1, missing(), 0, "other calls may need it")
 		time.Sleep(8 * time.Minute)
 		require.Zero(t, missing())
+		stop()
+		require.NoError(t, <-ended)
+	})
+}
+
+// TestRightThatOnlyTheListOfTasksLacks: without it a leader says nothing of its tasks, and an alert
+// takes them for tasks that no leader has registered. No script needs it.
+func TestRightThatOnlyTheListOfTasksLacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := simnet.New(simnet.Options{})
+		defer net.Close()
+		net.NewServer(simnet.Addr, simnet.ServerOptions{})
+		client, said := net.Client("a", nil), &answering{only: "sscan"}
+		client.AddHook(said)
+		c, err := tenure.New(client, tenure.Options{Namespace: "shop", InstanceID: "a"})
+		require.NoError(t, err)
+		require.NoError(t, c.Tasks().Register(tenure.Task{Name: "t", Schedule: tenure.OnDemand(), Run: func(context.Context, tenure.TaskRun) error { return nil }}))
+		s := telemetry.Watch(c, nowhere{})
+		defer s.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }() // ends with stop
+		time.Sleep(2 * time.Minute)
+		require.True(t, c.IsLeader())
+		require.Zero(t, gauge(s, telemetry.TaskOverdue, "t"))
+		require.Zero(t, gauge(s, telemetry.RightsMissing, "scripts"))
+		refused := "NOPERM this user has no permissions to run the 'sscan' command"
+		said.text.Store(&refused)
+		require.InDelta(t, -1, gauge(s, telemetry.TaskOverdue, "t"), 0, "nothing is said of it")
+		require.InDelta(t, 1, gauge(s, telemetry.RightsMissing, "scripts"), 0)
 		stop()
 		require.NoError(t, <-ended)
 	})
