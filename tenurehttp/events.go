@@ -22,6 +22,7 @@ const (
 	closeBound   = time.Second      // likewise, once the handler is closed
 	linger       = 10 * time.Second // for which changes are followed after the last client has left
 	retryAfter   = 2 * time.Second  // which a client waits before it comes back
+	askAgain     = time.Minute      // between two questions whether the client may still read
 )
 
 // hub follows the changes of the cluster while somebody wants to hear of them, once for all
@@ -275,6 +276,12 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 	fmt.Fprintf(&s.text, "retry: %d\n\n", retryAfter.Milliseconds())
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
+	var again <-chan time.Time // nil: reads are open
+	if h.opts.GuardReads {
+		ask := time.NewTicker(askAgain)
+		defer ask.Stop()
+		again = ask.C
+	}
 	for at := (cursor{after: r.Header.Get("Last-Event-ID")}); ; {
 		anew, position, changes, news := h.hub.read(&at)
 		if anew {
@@ -293,6 +300,10 @@ func (h *Handler) events(w http.ResponseWriter, r *request) error {
 		case <-news:
 		case <-ping.C:
 			s.text.Write(h.hub.sign())
+		case <-again:
+			if _, err := h.authorize(r.Request, ActionRead); err != nil { // the client hears why when it comes back
+				return nil
+			}
 		case <-r.Context().Done():
 			return nil
 		case <-h.done:

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,37 @@ func (l *listener) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
+}
+
+// TestEventsOfWhoMayNotReadAnyMore: with GuardReads a stream ends within a minute after its client
+// has lost the right to read. Where reads are open nobody is asked.
+func TestEventsOfWhoMayNotReadAnyMore(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.member("a")
+		s.until(a.IsLeader)
+		var revoked, asked atomic.Int64
+		w := s.serve(tenurehttp.New(a, tenurehttp.Options{GuardReads: true, Authorize: func(_ *http.Request, action tenurehttp.Action) (string, error) {
+			if action != tenurehttp.ActionRead || revoked.Load() != 0 {
+				return "", &tenurehttp.ChallengeError{Challenge: "Bearer"}
+			}
+			asked.Add(1)
+			return "ann", nil
+		}}))
+		l := w.listen("")
+		s.pass(150 * time.Second)
+		require.False(s, l.over())
+		require.EqualValues(s, 3, asked.Load(), "at the beginning, and once a minute")
+		revoked.Store(1)
+		s.pass(time.Minute)
+		require.True(s, l.over())
+
+		open := s.serve(tenurehttp.New(a, tenurehttp.Options{Authorize: func(*http.Request, tenurehttp.Action) (string, error) {
+			return "", &tenurehttp.ChallengeError{Challenge: "Bearer"}
+		}}))
+		l = open.listen("")
+		s.pass(150 * time.Second)
+		require.False(s, l.over(), "reads are open")
+	})
 }
 
 // TestEvents: where the stream begins, then each change within milliseconds, and after a break
