@@ -163,9 +163,8 @@ func (l *commandLoop) take(ctx context.Context) error {
 // that stands before it ends with it, but must not be begun after it: there is room for all that an
 // inbox holds.
 func (l *commandLoop) room(w *waitingCommand) int {
-	drains := w.Kind == commandDrain && l.c.meant(w.Command)
-	undrain := func(w *waitingCommand) bool { return w.Kind == commandUndrain && l.c.meant(w.Command) }
-	if w.Kind == commandUndrain || drains && slices.ContainsFunc(l.waiting[slices.Index(l.waiting, w):], undrain) {
+	undrain := func(other *waitingCommand) bool { return other.Kind == commandUndrain }
+	if undrain(w) || w.Kind == commandDrain && slices.ContainsFunc(l.waiting[slices.Index(l.waiting, w):], undrain) {
 		return maxExecuting + store.MaxWaiting
 	}
 	return maxExecuting

@@ -846,6 +846,25 @@ func TestDrainInsideWorkGivenUp(t *testing.T) {
 	})
 }
 
+// TestDrainInsideATaskWhoseContextEndsWithTheTerm: a task may join its context with that of the
+// term, which a drain ends first, while the tasks go on.
+func TestDrainInsideATaskWhoseContextEndsWithTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		term := begin(background, Term{}, lease.Lease{Sent: readClock(), Life: time.Hour}, func() {})
+		defer term.end(ErrStopped)
+		d := &drain{over: make(chan struct{})}
+		ctx, cancel := context.WithCancelCause(term.tasks.ctx)
+		defer context.AfterFunc(term.ctx, func() { cancel(context.Cause(term.ctx)) })()
+		term.retire(ErrResigned)
+		synctest.Wait()
+		require.NoError(t, term.tasks.ctx.Err())
+		require.NoError(t, d.from(ctx, []*liveTerm{term.tasks}))
+		other, leave := context.WithCancelCause(term.tasks.ctx)
+		leave(errBroken)
+		require.ErrorIs(t, d.from(other, []*liveTerm{term.tasks}), errBroken)
+	})
+}
+
 // TestDrainEndedMeanwhile: who waits for a drain that somebody ends does not wait for ever.
 func TestDrainEndedMeanwhile(t *testing.T) {
 	inCluster(t, func(c *cluster) {

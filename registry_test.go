@@ -877,6 +877,53 @@ func TestCountsAmongForeignFields(t *testing.T) {
 	})
 }
 
+// bulkyRegistry has this many instances, with as much metadata as may be.
+type bulkyRegistry struct {
+	store.Registry
+	bulky int
+}
+
+func (b bulkyRegistry) Scan(context.Context, string, bool) (store.ScanReply, error) {
+	reply := store.ScanReply{Next: "0", Now: 1}
+	record := `{"metadata":{"m":"` + strings.Repeat("x", store.MaxMetadataBytes-1) + `"}}`
+	for i := range b.bulky {
+		reply.Entries = append(reply.Entries, store.Entry{ID: fmt.Sprint("i", i), Record: record})
+	}
+	return reply, nil
+}
+
+// TestListingOfManyBytesIsTruncated: what whoever may write to Redis has put there does not fill
+// the memory of a reader. All are counted all the same.
+func TestListingOfManyBytesIsTruncated(t *testing.T) {
+	if simnet.Race {
+		t.Skip("`make test` runs it without the race detector")
+	}
+	m := miniRegistry(t).member("reader")
+	const bulky = maxInstanceBytes/store.MaxMetadataBytes + 1
+	m.Registry.store = bulkyRegistry{m.Registry.store, bulky}
+	fits := func(list []Instance) {
+		t.Helper()
+		size := 0
+		for _, i := range list {
+			size += i.size()
+		}
+		require.LessOrEqual(t, size, maxInstanceBytes)
+		require.Greater(t, size, maxInstanceBytes-2*store.MaxMetadataBytes)
+	}
+	list, err := m.Instances(t.Context(), InstanceQuery{})
+	require.ErrorIs(t, err, ErrTruncated)
+	fits(list)
+	status, list, err := m.Overview(t.Context())
+	require.ErrorIs(t, err, ErrTruncated)
+	require.Equal(t, bulky, status.Counts.Total)
+	fits(list)
+	kept := 0
+	for _, e := range *m.overview.Load() {
+		kept += e.instance.size() + len(e.text)
+	}
+	require.LessOrEqual(t, kept, maxInstanceBytes)
+}
+
 // TestListingAcrossARestart: whoever is there all the time is listed, once, though each start of a
 // server has another order, by which a scan that goes on from the old place misses some.
 func TestListingAcrossARestart(t *testing.T) {

@@ -275,11 +275,8 @@ func (l *taskLoop) giveBack() {
 	}
 }
 
-// unpermit gives back all: the term is over, and no answer is waited for any more.
+// unpermit gives up the place in the line: the term is over, and no answer is waited for any more.
 func (l *taskLoop) unpermit() {
-	for _, f := range l.flights {
-		l.permits += f.awaited
-	}
 	l.unpermitted = false
 	l.giveBack()
 }
