@@ -57,6 +57,8 @@ func (a *API) ask(ctx context.Context, action string, body map[string]any) (trig
 		case errors.Is(err, tenure.ErrNotFound) && time.Since(began) < heardOf:
 		case errors.As(err, &refused) && (refused.code == "forbidden" || refused.code == "unauthenticated"):
 			return "", fmt.Errorf("%w: the command was accepted, and what becomes of it must not be read: %v", tenure.ErrUnreachable, err)
+		case errors.Is(err, tenure.ErrMisconfigured): // of the API: it does not pass by itself
+			return "", fmt.Errorf("%w: the command was accepted, and what becomes of it cannot be read: %v", tenure.ErrUnreachable, err)
 		case errors.Is(err, tenure.ErrNotFound):
 			return "", fmt.Errorf("%w: what became of the command is not known any more", tenure.ErrUnreachable)
 		case err == nil && d.Command.State != "asked":
