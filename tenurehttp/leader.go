@@ -306,7 +306,7 @@ func at(leader tenure.NotLeaderError, r *http.Request) (*url.URL, error) {
 		return nil, fmt.Errorf("%w: %.300q", errAddress, leader.Address)
 	}
 	asked := r.URL
-	if sent, err := url.ParseRequestURI(r.RequestURI); err == nil && strings.HasPrefix(sent.Path, "/") {
+	if sent, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		asked = sent
 	}
 	escaped := strings.TrimSuffix(base.EscapedPath(), "/") + asked.EscapedPath()
