@@ -67,11 +67,12 @@ func (o EnvOptions) New() (*Coordinator, error) {
 	return alone, err
 }
 
-// OptionsFromEnv reads options from the environment. Names begin with prefix and "_"; an empty
-// prefix, or one that is not [A-Z][A-Z0-9_]*, is refused. A variable that is empty counts as one
-// that is not set, and so does a port such as tcp://10.96.7.8:6379: Kubernetes sets SHOP_REDIS_PORT
-// to that if there is a Service shop-redis. All problems are returned at once: errors.As finds each
-// *OptionError, whose Field is the name of the variable.
+// OptionsFromEnv reads options from the environment. Names begin with prefix and "_": the prefix of
+// SHOP_REDIS_URL is "SHOP". An empty prefix, one that is not [A-Z][A-Z0-9_]*, or one that ends with
+// "_", is refused. A variable that is empty counts as one that is not set, and so does a port such
+// as tcp://10.96.7.8:6379: Kubernetes sets SHOP_REDIS_PORT to that if there is a Service
+// shop-redis. All problems are returned at once: errors.As finds each *OptionError, whose Field is
+// the name of the variable.
 //
 //	ELECTION            on, static or off: see EnvMode
 //	STATIC_LEADER       true or false
@@ -125,7 +126,7 @@ func (o EnvOptions) New() (*Coordinator, error) {
 func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	e := environment{prefix: prefix + "_"}
 	if !envPrefix.MatchString(prefix) {
-		e.refuse("prefix", prefix, "must match %s", envPrefix)
+		e.refuse("prefix", prefix, "must match %s: it is SHOP if a variable is SHOP_REDIS_URL", envPrefix)
 		return EnvOptions{}, e.err()
 	}
 	read := EnvOptions{Options: e.options(), Mode: EnvMode(e.text("ELECTION")), StaticLeader: e.flag("STATIC_LEADER")}
@@ -143,7 +144,9 @@ func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	return read, nil
 }
 
-var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
+// envPrefix has no "_" at its end. With one no variable would be found, so that each process would
+// be without a Redis, and lead.
+var envPrefix = regexp.MustCompile(`^[A-Z]([A-Z0-9_]*[A-Z0-9])?$`)
 
 // environment reads variables and gathers what is wrong with them.
 type environment struct {
