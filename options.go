@@ -237,7 +237,8 @@ type RegistryOptions struct {
 	// WorkerID tells one process from the others of its host, between 0 and 1,048,576. Default 0.
 	WorkerID int
 	// Address is where other processes reach this one: a host with a port, or a URL. At most 256
-	// characters of those that a URI may have. Default: none.
+	// characters of those that a URI may have. What one listens at, such as :8080 or 0.0.0.0:8080,
+	// is refused: who goes there reaches itself. Default: none.
 	Address string
 	// Host is where this process runs: [A-Za-z0-9._:%-]{1,253}. Default: the name by os.Hostname.
 	Host string

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -330,6 +332,9 @@ func (c *checker) says(prefix string, p store.Profile) {
 		}
 	}
 	word("Address", p.Address, store.AddressPattern)
+	if isAnyHost(p.Address) {
+		c.refuse(prefix+"Address", p.Address, "must have the host that others reach this process at: this is an address to listen at")
+	}
 	word("Host", p.Host, store.HostPattern)
 	word("Version", p.Version, store.VersionPattern)
 	c.ports(prefix+"Ports", p.Ports)
@@ -355,6 +360,25 @@ func (c *checker) says(prefix string, p store.Profile) {
 		c.refuse(prefix+"Metadata", unquoted(fmt.Sprintf("%d pairs, %d bytes", len(p.Metadata), size)), "must have at most %d pairs and %d bytes",
 			store.MaxMetadataPairs, store.MaxMetadataBytes)
 	}
+}
+
+// isAnyHost reports whether an address is one to listen at, such as :8080 or 0.0.0.0:8080: another
+// process that goes there reaches itself.
+func isAnyHost(address string) bool {
+	if _, after, is := strings.Cut(address, "://"); is {
+		address = after
+	}
+	if end := strings.IndexAny(address, "/?#"); end >= 0 {
+		address = address[:end]
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(address, "["), "]") // without a port
+	} else if host == "" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsUnspecified()
 }
 
 // names refuses a list of roles or capabilities that nobody would read back.
