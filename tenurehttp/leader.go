@@ -46,8 +46,16 @@ type Elsewhere func(w http.ResponseWriter, r *http.Request, leader tenure.NotLea
 // Redis, and the others wait for its answer. As long as the leader has no address, one request a
 // second asks again. While Redis gives no answer a request waits for it for at most a second, and
 // most do not. All handlers of e share what they know, so that a framework may make one for each
-// request. e, next and elsewhere must not be nil.
+// request. LeaderOnly panics if e, next or elsewhere is nil.
 func LeaderOnly(e *tenure.Elector, next http.Handler, elsewhere Elsewhere) http.Handler {
+	switch { // an instance that leads would not call elsewhere, so that only the second one would fail
+	case e == nil:
+		panic("tenurehttp: LeaderOnly got a nil Elector: there is no such role")
+	case next == nil:
+		panic("tenurehttp: LeaderOnly got a nil Handler")
+	case elsewhere == nil:
+		panic("tenurehttp: LeaderOnly got a nil Elsewhere: use Reject, Redirect or Proxy")
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		led := false
 		err := e.Do(r.Context(), func(ctx context.Context, _ tenure.Term) error {

@@ -164,6 +164,22 @@ func TestHostileAddresses(t *testing.T) {
 	})
 }
 
+// TestLeaderOnlyOfNil: what is missing is said when the program starts, and not by the first request
+// on an instance that does not lead.
+func TestLeaderOnlyOfNil(t *testing.T) {
+	c, err := tenure.NewStandalone(tenure.Options{})
+	require.NoError(t, err)
+	gone, _ := c.Role("exprot") // misspelt
+	only := func(e *tenure.Elector, next http.Handler, elsewhere tenurehttp.Elsewhere) func() {
+		return func() { tenurehttp.LeaderOnly(e, next, elsewhere) }
+	}
+	next := http.NotFoundHandler()
+	require.PanicsWithValue(t, "tenurehttp: LeaderOnly got a nil Elector: there is no such role", only(gone, next, tenurehttp.Reject))
+	require.PanicsWithValue(t, "tenurehttp: LeaderOnly got a nil Handler", only(c.Elector(), nil, tenurehttp.Reject))
+	require.PanicsWithValue(t, "tenurehttp: LeaderOnly got a nil Elsewhere: use Reject, Redirect or Proxy", only(c.Elector(), next, nil))
+	require.NotPanics(t, only(c.Elector(), next, tenurehttp.Reject))
+}
+
 // TestProxy: the leader answers, once, wherever the request came in.
 func TestProxy(t *testing.T) {
 	inSite(t, func(s *site) {
