@@ -27,7 +27,9 @@ func (r *roleSet) add(e *Elector) {
 // leader work is opts.Lead. opts.Role may be left empty; if it is set, it must be name. AddRole may
 // be called before and during Run. Once Run has been told to stop, it returns ErrStopped. It
 // returns an *OptionError if there is such a role already, or if an option is bad. FailFast applies
-// to the roles with which Run begins: a role that is added later tries for ever.
+// to the roles with which Run begins: a role that is added later tries for ever. Nothing takes a
+// role out again while the process runs: see Elector.SetEligible, and docs/roles.md for what comes
+// and goes.
 func (c *Coordinator) AddRole(name string, opts ElectionOptions) (*Elector, error) {
 	var check checker
 	if name == "" {
