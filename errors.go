@@ -10,7 +10,7 @@ import (
 )
 
 // The errors of this package. Every error it returns matches at least one of them with errors.Is,
-// or is the error of the caller's own context.
+// or is that of the caller's own context or function (Elector.Do, Once).
 var (
 	// ErrNoLeader: nobody holds the lease.
 	ErrNoLeader = errors.New("tenure: no leader")
