@@ -116,13 +116,15 @@ func (o EnvOptions) New() (*Coordinator, error) {
 //	REDIS_CA_FILE       a file in PEM with the certificates of the authorities that vouch for a Redis
 //	                    with TLS, in place of those of the system; read anew for each connection
 //
-// If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. The
-// client is made for leases: contexts bound its calls, and it waits for an answer for a tenth of
-// LEASE_TTL unless the URL has a read_timeout. A client of Sentinel or of a Cluster dials a server
-// once, for a second, unless the URL has a dial_timeout or dialer_retries. With TLS a server that
-// Sentinel or a Cluster names has a certificate of the address that it is named by, or of the host
-// in the URL. No error has a password or a URL in it. Values that are in range by themselves are
-// checked against each other by EnvOptions.New.
+// If neither REDIS_URL nor REDIS_HOST is set, the process is meant to run alone: Redis is nil. Any
+// other of these variables of Redis is refused then, and so are REDIS_ADDR, REDIS_ADDRESS,
+// REDIS_ADDRS, REDIS_URI and REDIS_DSN, unless ELECTION is static or off. The client is made for
+// leases: contexts bound its calls, and it waits for an answer for a tenth of LEASE_TTL unless the
+// URL has a read_timeout. A client of Sentinel or of a Cluster dials a server once, for a second,
+// unless the URL has a dial_timeout or dialer_retries. With TLS a server that Sentinel or a Cluster
+// names has a certificate of the address that it is named by, or of the host in the URL. No error
+// has a password or a URL in it. Values that are in range by themselves are checked against each
+// other by EnvOptions.New.
 func OptionsFromEnv(prefix string) (EnvOptions, error) {
 	e := environment{prefix: prefix + "_"}
 	if !envPrefix.MatchString(prefix) {

@@ -26,7 +26,7 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 			return nil
 		}
 	case address == "":
-		for _, name := range slices.Concat(parts, []string{"REDIS_CLUSTER", "REDIS_PASSWORD", "REDIS_PASSWORD_FILE", "REDIS_CERT_FILE", "REDIS_KEY_FILE", "REDIS_CA_FILE"}, ofSentinel) {
+		for _, name := range slices.Concat(parts, []string{"REDIS_CLUSTER", "REDIS_PASSWORD", "REDIS_PASSWORD_FILE", "REDIS_CERT_FILE", "REDIS_KEY_FILE", "REDIS_CA_FILE"}, ofSentinel, misnomers) {
 			if e.text(name) != "" {
 				e.refuse(e.prefix+name, hidden, "is set, but neither %sREDIS_URL nor %sREDIS_HOST", e.prefix, e.prefix)
 			}
@@ -83,6 +83,10 @@ func (e *environment) redis(ttl time.Duration) func() redis.UniversalClient {
 	}
 	return client
 }
+
+// misnomers are what other programs call REDIS_URL or REDIS_HOST. If one were passed over, each
+// process would take itself to be the only one, and lead.
+var misnomers = []string{"REDIS_ADDR", "REDIS_ADDRESS", "REDIS_ADDRS", "REDIS_URI", "REDIS_DSN"}
 
 // ofSecrets are the variables that a Secret may have.
 var ofSecrets = []string{"REDIS_URL", "REDIS_HOST", "REDIS_USERNAME", "REDIS_PASSWORD", "REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD"}

@@ -260,6 +260,7 @@ func TestBadEnv(t *testing.T) {
 		},
 		"twice":           {[]string{"METADATA=a=1,a=2"}, []string{"METADATA"}},
 		"only its file":   {[]string{"REDIS_PASSWORD_FILE=/none"}, []string{"REDIS_PASSWORD_FILE"}},
+		"other names":     {[]string{"REDIS_ADDR=redis:6379", "REDIS_ADDRESS=x", "REDIS_ADDRS=x", "REDIS_URI=x", "REDIS_DSN=x"}, []string{"REDIS_ADDR", "REDIS_ADDRESS", "REDIS_ADDRS", "REDIS_URI", "REDIS_DSN"}},
 		"no such secret":  {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD_FILE=/no/such/file"}, []string{"REDIS_PASSWORD_FILE"}},
 		"an empty file":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD_FILE=" + os.DevNull}, []string{"REDIS_PASSWORD_FILE"}},
 		"two passwords":   {[]string{"NAMESPACE=shop", "REDIS_HOST=redis", "REDIS_PASSWORD=" + secret, "REDIS_PASSWORD_FILE=/none"}, []string{"REDIS_PASSWORD_FILE"}},
