@@ -1064,6 +1064,10 @@ func TestNoDefaultRole(t *testing.T) {
 	alone, err := NewStandalone(opts)
 	require.NoError(t, err)
 	require.ErrorIs(t, alone.Run(ctx, func(context.Context, Term) error { return nil }), ErrMisconfigured)
+	task := Task{Name: "t", Schedule: Every(time.Hour), Run: func(context.Context, TaskRun) error { return nil }}
+	require.ErrorContains(t, alone.Tasks().Register(task), "must name a role")
+	task.Role = "shard"
+	require.ErrorContains(t, alone.Tasks().Register(task), "add it before, with AddRole")
 	for name, change := range map[string]func(*ElectionOptions){
 		"Role":   func(o *ElectionOptions) { o.Role = "shard" },
 		"Lead":   func(o *ElectionOptions) { o.Lead = []LeadFunc{func(context.Context, Term) error { return nil }} },

@@ -182,7 +182,11 @@ func (p RestartPolicy) complete(c *checker, prefix string) RestartPolicy {
 	if p.Restarts == 0 {
 		p.Restarts = 5
 	}
-	c.between(prefix+"MaxBackoff", p.MaxBackoff, max(p.Backoff, 0), lease.MaxTTL)
+	if p.Backoff > lease.MaxTTL {
+		c.refuse(prefix+"Backoff", p.Backoff, "must be at most %v", lease.MaxTTL)
+	} else {
+		c.between(prefix+"MaxBackoff", p.MaxBackoff, max(p.Backoff, 0), lease.MaxTTL)
+	}
 	c.between(prefix+"Window", p.Window, time.Millisecond, maxPeriod)
 	if p.Restarts > maxRestarts {
 		c.refuse(prefix+"Restarts", p.Restarts, "must be at most %d; negative: no limit", maxRestarts)

@@ -669,14 +669,20 @@ func TestSupervise(t *testing.T) {
 		}, RestartPolicy{Backoff: -1, Restarts: -1})
 		require.NoError(t, work(t.Context(), Term{}), "neither pause nor limit")
 	})
-	for _, bad := range []LeadFunc{
-		Supervise("", func(context.Context, Term) error { return nil }, RestartPolicy{}),
-		Supervise("x", nil, RestartPolicy{}),
-		Supervise("x", func(context.Context, Term) error { return nil }, RestartPolicy{Restarts: 1001}),
-		Supervise("x", func(context.Context, Term) error { return nil }, RestartPolicy{Backoff: time.Minute, MaxBackoff: time.Second}),
+	nothing := func(context.Context, Term) error { return nil }
+	for _, bad := range []struct {
+		work  LeadFunc
+		field string
+	}{
+		{Supervise("", nothing, RestartPolicy{}), "name"},
+		{Supervise("x", nil, RestartPolicy{}), "fn"},
+		{Supervise("x", nothing, RestartPolicy{Restarts: 1001}), "policy.Restarts"},
+		{Supervise("x", nothing, RestartPolicy{Backoff: time.Minute, MaxBackoff: time.Second}), "policy.MaxBackoff"},
+		{Supervise("x", nothing, RestartPolicy{Backoff: 25 * time.Hour}), "policy.Backoff"},
 	} {
 		var refused *OptionError
-		require.ErrorAs(t, bad(t.Context(), Term{}), &refused)
+		require.ErrorAs(t, bad.work(t.Context(), Term{}), &refused)
+		require.Equal(t, bad.field, refused.Field)
 	}
 }
 

@@ -229,7 +229,11 @@ func (s *TaskScheduler) Register(t Task) error {
 	if t.Anywhere {
 		role = s.roleTasks // until it is known whether the task is let in
 	} else if role == nil || role.absent {
-		c.refuse("Task.Role", t.Role, "must be a role of this coordinator: add it before, with AddRole")
+		if t.Role == "" {
+			c.refuse("Task.Role", t.Role, "must name a role: with NoDefaultRole there is no default one")
+		} else {
+			c.refuse("Task.Role", t.Role, "must be a role of this coordinator: add it before, with AddRole")
+		}
 		role = s.roleTasks
 	}
 	text := t.complete(&c, &role.schedules, role.grace)
