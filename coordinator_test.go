@@ -179,6 +179,28 @@ func TestP11_DrainsThenReleasesThenDeregisters(t *testing.T) {
 	})
 }
 
+// TestLeaseThatAnotherHas: what a term gives back after another one began was not its lease.
+func TestLeaseThatAnotherHas(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		a, b, goOn := c.member("a"), c.member("b"), make(chan struct{})
+		a.start(func(ctx context.Context, _ Term) error {
+			<-ctx.Done()
+			<-goOn
+			return nil
+		})
+		c.until(time.Minute, a.IsLeader)
+		b.start()
+		c.net.Partition("a", simnet.Both, 0)
+		c.until(2*time.Minute, b.IsLeader)
+		c.net.Heal("a")
+		close(goOn)
+		c.until(time.Minute, func() bool { return a.Elector().Status().Leader == "b" && a.Elector().Status().State == ElectionFollowing })
+		c.pass(time.Minute)
+		require.Equal(c, []string{"term_ended #1"}, a.told(EventTermEnded, EventLeaseReleased))
+		require.True(c, b.IsLeader())
+	})
+}
+
 func TestTwoCoordinators(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		a, b := c.member("a"), c.member("b")

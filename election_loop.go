@@ -529,7 +529,9 @@ func (l *electionLoop) answer(now lease.Reading, a storeAnswer) {
 			if l.releasing != nil {
 				l.releasing.confirmed = true
 			}
-			l.tell(Event{Type: EventLeaseReleased, Role: l.opts.Role, Token: a.request.Token})
+			if a.answer.Token <= a.request.Token { // else another term had begun before: the lease had lapsed
+				l.tell(Event{Type: EventLeaseReleased, Role: l.opts.Role, Token: a.request.Token})
+			}
 		}
 		l.report.released(a.request.Token)
 	default:

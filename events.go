@@ -25,7 +25,8 @@ const (
 	// EventTermEnded: a term of ours ended. Role, Token, Reason (expired, lost, resigned, failed,
 	// stopped, transferred), Err (the cause of its context).
 	EventTermEnded EventType = "term_ended"
-	// EventLeaseReleased: our lease was given back. Role, Token.
+	// EventLeaseReleased: our lease was given back. It does not come if another term had begun
+	// before. Role, Token.
 	EventLeaseReleased EventType = "lease_released"
 	// EventLeaseReclaimed: Redis had lost the lease of our term, which has taken it back. Role,
 	// Token.
