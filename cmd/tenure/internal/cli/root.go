@@ -199,6 +199,14 @@ from a config file. With --api the HTTP API of a program is asked in place of Re
 	f.StringVar(&a.flags.config, "config", "", "config file (TENURE_CONFIG)")
 	f.DurationVar(&a.flags.timeout, "timeout", 10*time.Second, "how long an answer is waited for (TENURE_TIMEOUT)")
 	f.StringVar(&a.flags.by, "by", "", "who asks, in the audit stream; default user@host (TENURE_BY)")
+	// What stands behind a command or a flag is no file, but for --config and the program of run.
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	for flag, may := range map[string]cobra.CompletionFunc{
+		"config": cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		"output": cobra.FixedCompletions([]string{"table", "wide", "json", "jsonl", "yaml"}, cobra.ShellCompDirectiveNoFileComp),
+	} {
+		_ = root.RegisterFlagCompletionFunc(flag, may) // it is there
+	}
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return &exitError{exitCannot, fmt.Sprintf("%v (fix: %s --help)", err, command.CommandPath())}
 	})

@@ -67,6 +67,7 @@ Exit codes: that of the program, 128 + n if signal n has killed it; 0 after SIGI
 			return a.run(command.Context(), o, args)
 		},
 	})
+	command.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveDefault) // a program may be a file
 	f := command.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&o.restart, "restart", "no", "after the program has ended by itself: no, on-failure or always")
