@@ -331,7 +331,8 @@ func TestBadEnv(t *testing.T) {
 			require.Equal(t, 1, strings.Count(err.Error(), "SHOP_"+row.fields[0]+" "), "%v", err)
 		})
 	}
-	// With "SHOP_" as the prefix SHOP__REDIS_URL would be asked for, none found, and every instance lead.
+	// With "SHOP_" as the prefix SHOP__REDIS_URL would be asked for, none found, and every
+	// instance lead.
 	for _, prefix := range []string{"", "shop", "1SHOP", "SHOP-", "SHOP_", "SHOP__"} {
 		_, err := tenure.OptionsFromEnv(prefix)
 		require.ErrorIs(t, err, tenure.ErrMisconfigured, prefix)

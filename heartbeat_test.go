@@ -124,8 +124,8 @@ func (m *livingInstance) when(began time.Time, types ...EventType) (told []strin
 	return told
 }
 
-// TestHeartbeatSilenceSaysWhy: the time of a heartbeat is over before the client has dialed as often
-// as it does. The error says all the same why there is no connection.
+// TestHeartbeatSilenceSaysWhy: the time of a heartbeat is over before the client has dialed as
+// often as it does. The error says all the same why there is no connection.
 func TestHeartbeatSilenceSaysWhy(t *testing.T) {
 	for _, every := range []time.Duration{200 * time.Millisecond, time.Second, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

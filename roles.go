@@ -35,7 +35,8 @@ type RoleStatus struct {
 }
 
 // Done reports whether nobody leads the role and nobody needs to: its last term ended because the
-// work of Once, or of tenure run, was done, and Redis keeps the lease back for no reason of its own.
+// work of Once, or of tenure run, was done, and Redis keeps the lease back for no reason of its
+// own.
 func (s RoleStatus) Done() bool {
 	return !s.Led && s.Waiting == "" && s.Last.Reason == store.TermDone
 }

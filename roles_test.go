@@ -465,7 +465,8 @@ func TestForgetRoleThatComesBack(t *testing.T) {
 	}
 }
 
-// TestDone: a role is done only if nobody leads it, and Redis does not keep it back for a later term.
+// TestDone: a role is done only if nobody leads it, and Redis does not keep it back for a later
+// term.
 func TestDone(t *testing.T) {
 	done := TermRecord{Token: 7, Reason: store.TermDone}
 	require.True(t, RoleStatus{Last: done}.Done())

@@ -34,10 +34,10 @@ func TestRunIsCalledOnce(t *testing.T) {
 	})
 }
 
-// badCause is the cause of a context whose text nobody gets.
-type badCause struct{ text func() }
+// badCauseError is the cause of a context whose text nobody gets.
+type badCauseError struct{ text func() }
 
-func (e badCause) Error() string {
+func (e badCauseError) Error() string {
 	e.text()
 	return "bad"
 }
@@ -58,12 +58,12 @@ func TestP11_StopWithABadCause(t *testing.T) {
 				transferred := make(chan error, 1)
 				go func() { transferred <- s.Transfer(context.Background(), "other") }()
 				s.pass(0)
-				s.halt(badCause{text})
+				s.halt(badCauseError{text})
 				require.NoError(s, <-s.ended)
 				require.True(s, s.store.free())
 				err := <-transferred
 				require.ErrorIs(s, err, ErrNotLeader)
-				var cause badCause
+				var cause badCauseError
 				require.ErrorAs(s, s.told(EventTermEnded)[0].Err, &cause)
 				require.ErrorAs(s, err, &cause)
 			})

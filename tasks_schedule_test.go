@@ -445,8 +445,9 @@ func TestParseCron(t *testing.T) {
 	}
 }
 
-// TestWrappedCronThatIsWrong: a schedule of the application that asks a Cron, to leave out holidays,
-// is refused for a bad expression as the Cron itself is. Else its task would never be due.
+// TestWrappedCronThatIsWrong: a schedule of the application that asks a Cron, to leave out
+// holidays, is refused for a bad expression as the Cron itself is. Else its task would never be
+// due.
 func TestWrappedCronThatIsWrong(t *testing.T) {
 	const spec, reason = "0 0 3 * * ?", "6 fields, want 5" // of Quartz
 	wrapped := func(s Schedule) Schedule { return ownSchedule{s.Next, "holidays " + s.Identity()} }

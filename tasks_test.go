@@ -492,9 +492,9 @@ func TestP10_FencedLeader(t *testing.T) {
 	})
 }
 
-// TestFenceAfterTheTerm: a leader that was frozen hears of the end of its term when the next one has
-// taken its runs over. That it may not end them is as it should be, and nothing that somebody has
-// to look at.
+// TestFenceAfterTheTerm: a leader that was frozen hears of the end of its term when the next one
+// has taken its runs over. That it may not end them is as it should be, and nothing that somebody
+// has to look at.
 func TestFenceAfterTheTerm(t *testing.T) {
 	inTaskCluster(t, func(g *taskCluster) {
 		task := Task{Name: "t", Schedule: Every(time.Hour), Run: g.run(30 * time.Minute)}

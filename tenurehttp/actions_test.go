@@ -303,7 +303,8 @@ func TestActionsAreAuthorized(t *testing.T) {
 	})
 }
 
-// TestGuardedReads: with GuardReads only the probes, the page and the description of the API are open.
+// TestGuardedReads: with GuardReads only the probes, the page and the description of the API are
+// open.
 func TestGuardedReads(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.member("a")

@@ -36,10 +36,10 @@ const (
 //
 // Any error refuses. A *ChallengeError is answered with 401, every other error with 403; its text
 // is not sent. A panic is answered with 500 and logged. An Authorizer is called for each request
-// that changes something, for each read if Options.GuardReads is set, which of a stream of events is
-// repeated once a minute with the request that began it, and for each action when somebody reads the
-// snapshot, which lists what the caller may do: it should be quick. It must be safe for concurrent
-// use, and must not read the body.
+// that changes something, for each read if Options.GuardReads is set, which of a stream of events
+// is repeated once a minute with the request that began it, and for each action when somebody
+// reads the snapshot, which lists what the caller may do: it should be quick. It must be safe for
+// concurrent use, and must not read the body.
 type Authorizer func(r *http.Request, action Action) (caller string, err error)
 
 // ChallengeError says that the request has no credentials of a known caller, and which ones it can

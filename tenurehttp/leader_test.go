@@ -164,8 +164,8 @@ func TestHostileAddresses(t *testing.T) {
 	})
 }
 
-// TestLeaderOnlyOfNil: what is missing is said when the program starts, and not by the first request
-// on an instance that does not lead.
+// TestLeaderOnlyOfNil: what is missing is said when the program starts, and not by the first
+// request on an instance that does not lead.
 func TestLeaderOnlyOfNil(t *testing.T) {
 	c, err := tenure.NewStandalone(tenure.Options{})
 	require.NoError(t, err)

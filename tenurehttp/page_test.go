@@ -106,8 +106,8 @@ func TestPageUnderAPrefix(t *testing.T) {
 	})
 }
 
-// TestPrefixThatNothingTakesOff: a handler that is mounted without http.StripPrefix answers nothing,
-// and says why.
+// TestPrefixThatNothingTakesOff: a handler that is mounted without http.StripPrefix answers
+// nothing, and says why.
 func TestPrefixThatNothingTakesOff(t *testing.T) {
 	inSite(t, func(s *site) {
 		inner, _ := s.dashboard(tenurehttp.Options{})

@@ -297,7 +297,8 @@ func TestPace(t *testing.T) {
 }
 
 // TestOwnPace: a role that was given at a slow pace, since two processes differ by little or its
-// Preempt is long, does not hold up one that may go faster, nor do many of these hold up a slow one.
+// Preempt is long, does not hold up one that may go faster, nor do many of these hold up a slow
+// one.
 func TestOwnPace(t *testing.T) {
 	rare, often := Timing{Preempt: 24 * time.Hour, Renew: 10 * time.Second}, Timing{Preempt: time.Minute, Renew: 10 * time.Second}
 	var p Pace

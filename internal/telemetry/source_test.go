@@ -205,8 +205,8 @@ func (a *answering) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// TestRightThatOnlyHeartbeatsLack: a right is missing, too, if no election needs it, until it was not
-// refused any more for a while.
+// TestRightThatOnlyHeartbeatsLack: a right is missing, too, if no election needs it, until it was
+// not refused any more for a while.
 func TestRightThatOnlyHeartbeatsLack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := simnet.New(simnet.Options{})

@@ -137,8 +137,8 @@ func (v *clusterView) judge(least int) {
 // there are none, that may be why.
 func (v *clusterView) counted() bool { return len(v.unread) == 0 || v.Counts.Total > 0 }
 
-// now is the time by Redis's clock, by which tasks are due and changes are dated: that of this machine
-// may be another one. It is known if somebody leads.
+// now is the time by Redis's clock, by which tasks are due and changes are dated: that of this
+// machine may be another one. It is known if somebody leads.
 func (v *clusterView) now() time.Time {
 	for _, r := range v.Roles {
 		if r.Led && r.Leader.Token != 0 && !r.Leader.Since.IsZero() && r.For > 0 {
@@ -323,8 +323,8 @@ func (v *clusterView) claimed(role string) string {
 	return ""
 }
 
-// leadNow are the instances with what they lead now, as far as the roles are known: their own word is
-// as old as their last heartbeat.
+// leadNow are the instances with what they lead now, as far as the roles are known: their own word
+// is as old as their last heartbeat.
 func (v *clusterView) leadNow() []tenure.Instance {
 	known, leads := make(map[string]bool), make(map[string][]string)
 	for _, r := range v.Roles {
@@ -336,7 +336,7 @@ func (v *clusterView) leadNow() []tenure.Instance {
 	all := slices.Clone(v.all)
 	for i, one := range all {
 		rest := slices.DeleteFunc(slices.Clone(one.Leading), func(role string) bool { return known[role] })
-		all[i].Leading = append(rest, leads[one.ID]...)
+		all[i].Leading = slices.Concat(rest, leads[one.ID])
 		slices.Sort(all[i].Leading)
 	}
 	return all

@@ -42,8 +42,8 @@ func TestFrameHasOneLeader(t *testing.T) {
 	require.Equal(t, []string{"", "export"}, view.all[1].Leading, "its own word stays as it was")
 }
 
-// TestFrameGoesByRedis: by the clock of this machine, ten minutes behind that of Redis, no task would
-// be due for ten minutes.
+// TestFrameGoesByRedis: by the clock of this machine, ten minutes behind that of Redis, no task
+// would be due for ten minutes.
 func TestFrameGoesByRedis(t *testing.T) {
 	here := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	since := here.Add(5 * time.Minute)

@@ -225,7 +225,8 @@ func (a *API) problem(r *http.Request, response *http.Response, kind string) err
 	case p.Code == "forbidden":
 		e.text = fmt.Sprintf("the API at %s refuses it: %s (fix: its Options.Authorize says who may)", at, p.Detail)
 	case p.Code == "no_endpoint" && strings.Contains(p.Detail, "(fix: "):
-		e.text = fmt.Sprintf("the API at %s: %s", at, p.Detail)
+		detail, fix, _ := strings.Cut(p.Detail, "(fix: ")
+		e.text = fmt.Sprintf("the API at %s: %s(fix: --api must end with the prefix that it is mounted under; %s", at, detail, fix)
 	case p.Code == "no_endpoint" && r.Method == http.MethodPost:
 		e.text = fmt.Sprintf("the API at %s takes no commands (fix: its program must set tenurehttp.Options.Authorize)", at)
 	case p.Code == "no_endpoint":

@@ -246,7 +246,7 @@ func TestWhatAnAnswerCountsAs(t *testing.T) {
 		{404, problem, `{"detail":"x"}`, "must end with the prefix", false, false},
 		{404, problem, `{"code":"not_found","detail":"no such task"}`, "no such task", false, false},
 		{404, problem, `{"code":"no_endpoint"}`, "takes no commands (fix: its program must set tenurehttp.Options.Authorize)", false, false},
-		{404, problem, `{"code":"no_endpoint","detail":"none (fix: mount it otherwise)"}`, "the API at http://shop: none (fix: mount it otherwise)", false, false},
+		{404, problem, `{"code":"no_endpoint","detail":"none (fix: mount it otherwise)"}`, "the API at http://shop: none (fix: --api must end with the prefix that it is mounted under; mount it otherwise)", false, false},
 		{409, problem, `{"code":"not_ready","detail":"tenure: x"}`, "tenure: x", false, false},
 		{503, problem, `{"code":"unreachable","detail":"tenure: x"}`, "the API at http://shop has had no answer from redis: x (fix: tenure doctor, with --redis)", true, true},
 	} {

@@ -575,9 +575,9 @@ func TestServerThatSaysTooMuch(t *testing.T) {
 	})
 }
 
-// TestCommandThatMustNotBeRead: who may ask and not read hears that it was accepted, at once, and so
-// does who asks an API that lacks a right in Redis, with the fix. Who is answered by a process that
-// has not seen the command yet waits for it.
+// TestCommandThatMustNotBeRead: who may ask and not read hears that it was accepted, at once, and
+// so does who asks an API that lacks a right in Redis, with the fix. Who is answered by a process
+// that has not seen the command yet waits for it.
 func TestCommandThatMustNotBeRead(t *testing.T) {
 	for _, tt := range []struct {
 		status int
