@@ -194,7 +194,9 @@ func TestLeaseThatAnotherHas(t *testing.T) {
 		c.until(2*time.Minute, b.IsLeader)
 		c.net.Heal("a")
 		close(goOn)
-		c.until(time.Minute, func() bool { return a.Elector().Status().Leader == "b" && a.Elector().Status().State == ElectionFollowing })
+		c.until(time.Minute, func() bool {
+			return a.Elector().Status().Leader == "b" && a.Elector().Status().State == ElectionFollowing
+		})
 		c.pass(time.Minute)
 		require.Equal(c, []string{"term_ended #1"}, a.told(EventTermEnded, EventLeaseReleased))
 		require.True(c, b.IsLeader())
