@@ -111,7 +111,7 @@ func (l *listener) over() bool {
 }
 
 // TestEventsOfWhoMayNotReadAnyMore: with GuardReads a stream ends within a minute after its client
-// has lost the right to read. Where reads are open nobody is asked.
+// has lost the right to read. If reads are open, nobody is asked.
 func TestEventsOfWhoMayNotReadAnyMore(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.member("a")

@@ -84,6 +84,10 @@ func TestVirtualNoticesBrokenScripts(t *testing.T) {
 			"tasks-calm", "P10: no run of",
 		},
 		{
+			"a leader that dies of a task counts twice", "fields.crashes = integer(natural(task.crashes) + 1)\n    lost", "fields.crashes = integer(natural(task.crashes) + 2)\n    lost",
+			"tasks-rough", "P10: 2 leaders have died",
+		},
+		{
 			"what was triggered is run again without its arguments", "if (kind == 'slot' or kind == 'extra') and task.run_trigger", "if kind ~= 'trigger' and task.run_trigger",
 			"asks-base", "P10: ",
 		},

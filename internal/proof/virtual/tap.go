@@ -28,7 +28,7 @@ type tap struct {
 type record struct {
 	every, last int64 // ms; last: the last slot that was claimed, 0: none
 	open        int64 // a slot that was claimed and has neither succeeded nor failed; 0: none
-	crashes     int   // runs of that slot which other leaders left behind
+	crashes     int   // leaders in a row that have died of the task, over all of its slots, as the record counts them
 
 	run      string         // the last one that was claimed
 	loose    bool           // slots may have been passed over since the last one: the task was paused, or a triggered run was on
@@ -128,12 +128,14 @@ func (t *tap) rewind() (undo func()) {
 	}
 }
 
-// crashesOfATask is how many leaders may die during runs of a slot before it is given up.
+// crashesOfATask is how many leaders may die in a row during runs of a task before a run is given
+// up. Until one comes to an end, the first death gives up each later run too.
 const crashesOfATask = 3
 
 // claim holds the claim of a slot against P10: each slot once, in step; with MissedRunAll every
 // one, else the latest that is due.
 func (t *tap) claim(now time.Time, name string, r *record, field map[string]string) {
+	t.died(name, r, field)
 	if field["run"] == "" {
 		return
 	}
@@ -143,15 +145,12 @@ func (t *tap) claim(now time.Time, name string, r *record, field map[string]stri
 	r.run = field["run"]
 	if err != nil {
 		t.reruns++
-		if crashes, err := strconv.Atoi(field["crashes"]); err == nil {
-			r.crashes = crashes
-		}
 		return
 	}
 	if id := field["run_trigger"]; id != "" {
 		t.triggerClaimed(now, name, id, r)
 		t.leftOpen(name, r, slot)
-		r.open, r.crashes, r.loose = slot, 0, true
+		r.open, r.loose = slot, true
 		return
 	}
 	t.claims++
@@ -161,7 +160,19 @@ func (t *tap) claim(now time.Time, name string, r *record, field map[string]stri
 	if t.c.cluster.setup.kept {
 		t.inStep(now.UnixMilli(), name, r, slot)
 	}
-	r.last, r.open, r.crashes, r.loose = slot, slot, 0, r.paused
+	r.last, r.open, r.loose = slot, slot, r.paused
+}
+
+// died takes the count of leaders that have died of a task. It grows by one at a time.
+func (t *tap) died(name string, r *record, field map[string]string) {
+	crashes, err := strconv.Atoi(field["crashes"])
+	if err != nil {
+		return
+	}
+	if t.c.cluster.setup.kept && crashes > r.crashes+1 {
+		t.c.failed("P10: %d leaders have died of %s, after %d", crashes, name, r.crashes)
+	}
+	r.crashes = crashes
 }
 
 // inStep holds the slot against the one before.
@@ -185,12 +196,12 @@ func (t *tap) inStep(due int64, name string, r *record, slot int64) {
 	t.leftOpen(name, r, slot)
 }
 
-// leftOpen holds a claim against the run before: its present leader may have died of it, too. With
-// MissedRunOnce a run for the latest slot is one for all, once two have come due since: so it is
-// after a pause.
+// leftOpen holds a claim against the run before, which may have been given up if enough leaders
+// have died of the task. With MissedRunOnce a run for the latest slot is one for all, once two have
+// come due since: so it is after a pause.
 func (t *tap) leftOpen(name string, r *record, slot int64) {
 	outdated := t.c.tasks[name].missed == tenure.MissedRunOnce && r.open == r.last && slot-r.open >= 2*r.every
-	if t.c.cluster.setup.kept && r.open != 0 && r.crashes+1 < crashesOfATask && !outdated {
+	if t.c.cluster.setup.kept && r.open != 0 && r.crashes < crashesOfATask && !outdated {
 		t.c.failed("P10: slot %d of %s was claimed while the run of %d was neither done nor given up", slot, name, r.open)
 	}
 }
@@ -220,7 +231,7 @@ func (t *tap) end(name string, r *record, args []string) {
 		r.open = 0
 		r.ended[field["trigger"]]++
 	case tenure.RunAbandoned:
-		if r.crashes+1 >= crashesOfATask { // else it is run again
+		if r.crashes >= crashesOfATask { // else it is run again
 			r.ended[field["trigger"]]++
 		}
 	case tenure.RunInterrupted:
