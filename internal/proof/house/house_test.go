@@ -174,7 +174,8 @@ func tests(t *testing.T) map[string][]string {
 }
 
 // TestRacelessTests: a test that `make test` runs without the race detector is in one of the
-// packages in which it looks for such tests. No other has its name, which would be run nowhere.
+// packages in which it looks for such tests, and so is each that says so. No other has its name,
+// which would be run nowhere.
 func TestRacelessTests(t *testing.T) {
 	makefile, there := sources(t, "Makefile"), tests(t)
 	list := func(name string) string {
@@ -183,10 +184,25 @@ func TestRacelessTests(t *testing.T) {
 		return found[1]
 	}
 	packages := strings.Fields(strings.ReplaceAll(list("RACELESS_PACKAGES"), "./", ""))
-	for name := range strings.SplitSeq(list("RACELESS"), "|") {
+	raceless := strings.Split(list("RACELESS"), "|")
+	for _, name := range raceless {
 		require.Len(t, there[name], 1, name)
 		require.Contains(t, packages, there[name][0], name)
 	}
+	skips := regexp.MustCompile("(?m)^func (Test\\w+)\\(|t\\.Skip\\(\".*`make test` runs it without the race detector")
+	skipped := 0
+	for _, dir := range packages {
+		test := ""
+		for _, found := range skips.FindAllStringSubmatch(sources(t, filepath.Join(dir, "*_test.go")), -1) {
+			if found[1] != "" {
+				test = found[1]
+				continue
+			}
+			skipped++
+			require.Contains(t, raceless, test, "it says that it runs without the race detector")
+		}
+	}
+	require.Greater(t, skipped, 5)
 }
 
 // TestDocsNameTests: every test, fuzz target, benchmark and example that the documents name is
